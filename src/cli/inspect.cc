@@ -4,7 +4,7 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
-#include "src/plan/read_plan.h"
+#include "src/plan/compile.h"
 
 namespace sluice::cli {
 namespace {

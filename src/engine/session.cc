@@ -206,7 +206,6 @@ int64_t Session::longest_sequence(const std::function<DraftMemory(int64_t tokens
 
 MemoryPlan Session::place(const RunShape& shape) {
   placed_ = placed(shape, budget());
-  uses_copies_ = row_copies_ && row_copies_->in_use();
   malloc_trim(0);  // returns what planning freed: the plan counts with the process as it was
   lease_runtime();
   return memory_plan();
@@ -252,11 +251,11 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
       .try_shapes = tries_shapes(),
       .spill = options_.spill,
       .spill_key = {std::move(checkpoint), options_.quantize.name(), model().root->rank()},
-      .copies = uses_copies_ ? &*row_copies_ : nullptr,
+      .copies = reads_copies() ? &*row_copies_ : nullptr,
       .max_quant_error = options_.max_quant_error,
       .scheduler_slice = options_.scheduler_slice,
       .touch = options_.touch};
-  loaded_->fill(placed_, index(), options, progress, stop);
+  loaded_->fill(placed_, reads_copies() ? row_copies_->files() : index(), options, progress, stop);
   learn_load();
 }
 
@@ -295,7 +294,7 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          "with such a cache",
          model.string(), options_.model.string());
   }
-  if (uses_copies_) {
+  if (reads_copies()) {
     fail(ErrorKind::usage,
          "{}: weights cannot be exchanged while those of {} are streamed from a copy by rows; give "
          "more --memory",
@@ -335,8 +334,9 @@ void Session::shrink(uint64_t budget) {
   }
   budget_ = budget;
   auto next = std::make_shared<Placed>(*placed_);
-  next->memory = sluice::shrink(memory_plan(), *model().root, laid_out(options_.quantize),
-                                next->shape, this->budget(), runtime_bytes_);
+  next->memory = sluice::shrink(memory_plan(), *model().root,
+                                laid_out(options_.quantize, memory_plan().origin), next->shape,
+                                this->budget(), runtime_bytes_);
   const MemoryPlan& plan = next->memory;
   if (plan.needed() > this->budget()) {
     log::warning("the budget is {} now, but the run needs {}", format_size(budget),

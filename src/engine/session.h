@@ -68,10 +68,7 @@ class Session {
   Model& model() { return checkpoint_.model(); }
   const Model& model() const { return checkpoint_.model(); }
   const DecoderSpec& spec() const { return model().root->spec(); }
-  // The checkpoint, with the row copies that the last plan needs.
-  const io::CheckpointIndex& index() const {
-    return row_copies_ ? row_copies_->index() : checkpoint_.index();
-  }
+  const io::CheckpointIndex& index() const { return checkpoint_.index(); }
   // Null when the directory has none, or one that cannot be used; need_tokenizer() then says why as
   // Error(refused).
   const Tokenizer* tokenizer() const { return checkpoint_.tokenizer(); }
@@ -183,8 +180,12 @@ class Session {
   int64_t longest_sequence(const std::function<DraftMemory(int64_t tokens)>& draft);
   void lease_runtime();
   void fill(LoadProgress& progress, const std::stop_token& stop);
-  // Returns the laid out plan that all plans for one request begin with; valid until the next call.
-  ReadPlan& laid_out(const QuantizeRequest& quantize);
+  // Returns the laid out plan that all plans for one request and origin begin with; valid until the
+  // next call.
+  ReadPlan& laid_out(const QuantizeRequest& quantize, Origin origin);
+  // Returns the origin of the plans that stream the most.
+  Origin streamed_origin() const;
+  bool reads_copies() const { return memory_plan().origin == Origin::row_copies; }
   // Returns the same as read_plan_for() for the session's request, but takes laid_out()'s plan
   // instead of a copy.
   ReadPlan take_read_plan(const MemoryPlan& plan);
@@ -213,11 +214,10 @@ class Session {
   uint64_t headers_bytes_ = grown();             // by reading them, at most
   std::unique_ptr<grammar::Grammars> grammars_;  // null without a tokenizer
   std::optional<RowCopies> row_copies_;  // none: nothing is transposed, or there is no directory
-  bool uses_copies_ = false;             // decided by place()
-  bool is_loaded_ = false;
+  bool is_loaded_ = false;               // what is read from where is decided
   struct LaidOut {
     QuantizeRequest quantize;
-    bool copies = false;  // by rows: the index is another
+    Origin origin = Origin::checkpoint;
     ReadPlan plan;
   };
   std::optional<LaidOut> laid_out_;  // of the last question, until place() has decided

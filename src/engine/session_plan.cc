@@ -21,12 +21,14 @@ MemoryPlan Session::predict(const RunShape& shape) {
   return smallest(shape);
 }
 
-ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
-  const bool copies = row_copies_ && row_copies_->in_use();
-  if (!laid_out_ || laid_out_->quantize != quantize || laid_out_->copies != copies) {
+ReadPlan& Session::laid_out(const QuantizeRequest& quantize, Origin origin) {
+  if (!laid_out_ || laid_out_->quantize != quantize || laid_out_->origin != origin) {
     const uint64_t before = process_peak_rss();
     laid_out_.reset();
-    laid_out_.emplace(quantize, copies, lay_out(model(), index(), quantize));
+    const bool copies = origin == Origin::row_copies;
+    laid_out_.emplace(
+        quantize, origin,
+        lay_out(model(), index(), quantize, copies ? &row_copies_->tensors() : nullptr));
     // A draft model's plan counts its memory beside its target.
     if (const uint64_t peak = process_peak_rss(); target_ == nullptr && peak > before)
       start_peak_ = std::max(start_peak_, peak);
@@ -34,31 +36,29 @@ ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
   return laid_out_->plan;
 }
 
-// Adds the memory of the copies by rows that are in use, and the peak of laying out.
+// Adds the memory of copies by rows, and the peak of laying out.
 RunShape Session::counted(RunShape shape) const {
-  const bool used = row_copies_ && row_copies_->in_use();
-  shape.copies_index_bytes = used ? row_copies_->index_bytes() : 0;
+  shape.copies_index_bytes = row_copies_ ? row_copies_->index_bytes() : 0;
   shape.start_peak = std::max(shape.start_peak, start_peak_);
   return shape;
 }
 
-// Matrices that are stored transposed are streamed from copies by rows, if they cannot all stay in
-// memory.
+Origin Session::streamed_origin() const {
+  if (is_loaded_) return memory_plan().origin;
+  return row_copies_ ? Origin::row_copies : Origin::checkpoint;
+}
+
+// Input-major matrices are read from the checkpoint if they can all stay in memory.
 MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
                                 const QuantizeRequest& quantize) {
-  auto place = [&] {
-    ReadPlan& laid_out = this->laid_out(quantize);
-    return sluice::place(*model().root, laid_out, counted(shape), budget, runtime_bytes_);
-  };
-  if (!row_copies_ || is_loaded_) return place();
-  row_copies_->use(false);
-  try {
-    return place();
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::no_fit) throw;
+  const Origin origin = streamed_origin();
+  if (origin == Origin::row_copies && !is_loaded_) {
+    ReadPlan& resident = laid_out(quantize, Origin::checkpoint);
+    auto plan = try_place(*model().root, resident, counted(shape), budget, runtime_bytes_);
+    if (plan) return *std::move(plan);
   }
-  row_copies_->use(true);
-  return place();
+  ReadPlan& all = laid_out(quantize, origin);
+  return sluice::place(*model().root, all, counted(shape), budget, runtime_bytes_);
 }
 
 std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
@@ -69,18 +69,17 @@ std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t
 }
 
 ReadPlan Session::read_plan_for(const MemoryPlan& plan, const QuantizeRequest& quantize) {
-  return compile(laid_out(quantize), plan.buffers.staging, plan.placement);
+  return compile(laid_out(quantize, plan.origin), plan.buffers.staging, plan.placement);
 }
 
 ReadPlan Session::take_read_plan(const MemoryPlan& plan) {
-  ReadPlan all = std::move(laid_out(options_.quantize));
+  ReadPlan all = std::move(laid_out(options_.quantize, plan.origin));
   laid_out_.reset();
   return compile(std::move(all), plan.buffers.staging, plan.placement);
 }
 
 MemoryPlan Session::smallest(const RunShape& shape) {
-  if (row_copies_ && !is_loaded_) row_copies_->use(true);
-  ReadPlan& all = laid_out(options_.quantize);
+  ReadPlan& all = laid_out(options_.quantize, streamed_origin());
   return smallest_plan(*model().root, all, counted(shape), runtime_bytes_);
 }
 
@@ -93,8 +92,7 @@ DraftMemory draft_memory(const MemoryPlan& plan) {
 }  // namespace
 
 RunShape Session::least_beside(const RunShape& shape, RunShape target_shape) {
-  if (row_copies_) row_copies_->use(false);
-  ReadPlan& all = laid_out(options_.quantize);
+  ReadPlan& all = laid_out(options_.quantize, Origin::checkpoint);
   target_shape.draft =
       draft_memory(smallest_resident_plan(*model().root, all, counted(shape), runtime_bytes_));
   return target_shape;
@@ -106,8 +104,7 @@ RunShape Session::place_beside(Session& target, const RunShape& shape, RunShape 
     return plan.peak() <= target.budget() / 2 && plan.device.peak() <= target.device_budget() / 2 &&
            target.fits(target.smallest(target_shape));
   };
-  if (row_copies_) row_copies_->use(false);
-  ReadPlan& all = laid_out(options_.quantize);
+  ReadPlan& all = laid_out(options_.quantize, Origin::checkpoint);
   MemoryPlan plan = resident_plan(*model().root, all, counted(shape), runtime_bytes_, has_room);
   target_shape.draft = draft_memory(plan);
   auto read = std::make_shared<ReadPlan>(take_read_plan(plan));
@@ -118,9 +115,7 @@ RunShape Session::place_beside(Session& target, const RunShape& shape, RunShape 
 // Copies through as much memory as the load's staging will have.
 void Session::copy_rows(const std::stop_token& stop) {
   is_loaded_ = true;
-  if (!row_copies_) return;
-  row_copies_->use(uses_copies_);
-  if (!uses_copies_) return;
+  if (!reads_copies()) return;
   Buffer memory(ledger_, Use::staging, "copies by rows", read_plan().ring_bytes,
                 Buffer::Touch::lazily);
   row_copies_->write(ledger_, memory.bytes(), stop);

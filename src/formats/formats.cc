@@ -53,8 +53,6 @@ void settle_stored_formats(Json& config, const io::CheckpointIndex& index) {
     if (kind->settle != nullptr) kind->settle(config, index);
 }
 
-std::string by_rows_name(std::string_view codes) { return std::string(codes) + " (by rows)"; }
-
 StoredFormats::StoredFormats(const Json& config, const io::CheckpointIndex& index) : index_(index) {
   for (const FormatKind* kind : kStoredFormats)
     if (auto format = kind->open(config, index)) formats_.push_back(std::move(format));
@@ -75,11 +73,6 @@ std::shared_ptr<const StoredMatrix> StoredFormats::describe(const Found& found,
   std::shared_ptr<StoredMatrix> matrix = found.format->describe(*found.codes, wanted, tensors);
   if (matrix == nullptr) return nullptr;
   if (matrix->groups != nullptr) to_order_.push_back(matrix);
-  const std::string by_rows = by_rows_name(found.codes->name);
-  if (matrix->planes.front().input_major() && index_.find(by_rows) != nullptr) {
-    claimed_.insert(by_rows);
-    matrix->planes = {{.plane = Plane::codes, .tensor = index_.find(by_rows)}};
-  }
   return matrix;
 }
 

@@ -16,10 +16,6 @@ bool names_stored_format(const JsonFields& quantization);
 // Corrects config.json where the tensors show that they are stored in another way, with a warning.
 void settle_stored_formats(Json& config, const io::CheckpointIndex& index);
 
-// The name of a tensor that has all of an input-major matrix by rows (quant/grouped_rows.h). No
-// checkpoint has one: copies by rows do, in their index.
-std::string by_rows_name(std::string_view codes);
-
 class StoredFormats {
  public:
   // Both outlive this. Error(refused) for what the config names and is not supported.

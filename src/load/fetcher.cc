@@ -73,11 +73,13 @@ bool Fetcher::is_copy(const Fetch& fetch) const {
          fetch.file == setup_.options.copies->file();
 }
 
-// The one answer to a source that fails.
+// The one answer to a source that fails. Returns false where one has failed, now or before.
 template <class Body>
-auto Fetcher::guarded(const Body& body) {
+bool Fetcher::guarded(const Body& body) {
+  if (reader_ == nullptr) return false;
   try {
-    return body();
+    body();
+    return true;
   } catch (const io::ReadError& e) {
     fall_back(e);
   } catch (const SpillDamaged& e) {
@@ -86,7 +88,7 @@ auto Fetcher::guarded(const Body& body) {
     make_copies_again(e.what());
   }
   close();
-  throw Restart();
+  return false;
 }
 
 // The extents of planes beside the codes, each in the copy of its file to read.
@@ -109,11 +111,11 @@ void Fetcher::submit(const Fetch& fetch, uint64_t request_bytes) {
   Extents extents;
   const std::span<const io::Extent> more = other_extents(fetch, extents);
   in_flight_.push_back({fetch.tag, source, extents});
-  guarded(
-      [&] { reader_->submit({source, read.offset, read.length, fetch.tag, request_bytes, more}); });
+  const io::ReadRequest request{source, read.offset, read.length, fetch.tag, request_bytes, more};
+  guarded([&] { reader_->submit(request); });
 }
 
-io::ReadResult Fetcher::arrived(const io::ReadResult& read) {
+Fetcher::Arrival Fetcher::arrived(const io::ReadResult& read) {
   auto found = std::ranges::find(in_flight_, read.tag, &InFlight::tag);
   uint64_t bytes = read.bytes.size();
   sources_.arrived(found->source, read.bytes.size());
@@ -123,18 +125,20 @@ io::ReadResult Fetcher::arrived(const io::ReadResult& read) {
   }
   in_flight_.erase(found);
   if (setup_.options.timeline != nullptr) setup_.options.timeline->add(bytes);
-  return read;
+  return {Arrival::Kind::read, read};
 }
 
-std::optional<io::ReadResult> Fetcher::poll() {
-  if (in_flight_.empty()) return std::nullopt;
-  const std::optional<io::ReadResult> read = guarded([&] { return reader_->poll(); });
-  if (read) arrived(*read);
-  return read;
+Fetcher::Arrival Fetcher::poll() {
+  if (reader_ != nullptr && in_flight_.empty()) return {};
+  std::optional<io::ReadResult> read;
+  if (!guarded([&] { read = reader_->poll(); })) return {Arrival::Kind::restarted};
+  return read ? arrived(*read) : Arrival{};
 }
 
-io::ReadResult Fetcher::wait() {
-  return arrived(guarded([&] { return reader_->wait(); }));
+Fetcher::Arrival Fetcher::wait() {
+  io::ReadResult read;
+  if (!guarded([&] { read = reader_->wait(); })) return {Arrival::Kind::restarted};
+  return arrived(read);
 }
 
 void Fetcher::encode(const Fetch& fetch, const io::ReadResult& read) {
@@ -147,12 +151,16 @@ void Fetcher::encode(const Fetch& fetch, const io::ReadResult& read) {
   queue_->push(arrived);
 }
 
-std::vector<ArrivedFetch> Fetcher::take_encoded(bool block) {
-  return guarded([&] { return queue_->take_finished(block); });
+std::optional<std::vector<ArrivedFetch>> Fetcher::take_encoded(bool block) {
+  std::vector<ArrivedFetch> finished;
+  if (!guarded([&] { finished = queue_->take_finished(block); })) return std::nullopt;
+  return finished;
 }
 
-Weight Fetcher::in_place(const Move& move, std::span<const std::byte> codes) {
-  return guarded([&] { return packed_->weight(move, codes); });
+std::optional<Weight> Fetcher::in_place(const Move& move, std::span<const std::byte> codes) {
+  std::optional<Weight> weight;
+  guarded([&] { weight = packed_->weight(move, codes); });
+  return weight;
 }
 
 io::ReaderStats Fetcher::stats() const {

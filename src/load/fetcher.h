@@ -2,9 +2,9 @@
 // a file and the encoding workers; its user has the order of fetches.
 //
 // A source may fail: a file cannot be read, or codes of the spill cache or copies by rows are
-// damaged. If a fallback has the same bytes, or the copies can be made again, the fetcher warns,
-// drops everything in flight and throws Restart: the user opens it again and makes a new order.
-// Without a fallback it throws the Error.
+// damaged. If a fallback has the same bytes, or the copies can be made again, the fetcher warns and
+// drops everything in flight. The next result says so, and the user opens the fetcher again and
+// makes a new order. Without a fallback the fetcher throws the Error.
 //
 // One thread at a time calls a fetcher.
 #pragma once
@@ -30,8 +30,7 @@ struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
   int threads = 1;  // encoding workers
   Spill* spill = nullptr;
-  RowCopies* copies =
-      nullptr;  // its index() is that of the fetches; null: no tensor is a copy by rows
+  RowCopies* copies = nullptr;  // that the fetches read; null: no tensor is a copy by rows
   DiskTimeline* timeline = nullptr;
   io::ReadShape read = {};  // read shape of the disk
   bool try_shapes = false;  // whether a load tries other shapes
@@ -51,8 +50,6 @@ struct FetcherSetup {
 
 class Fetcher {
  public:
-  struct Restart {};
-
   explicit Fetcher(const FetcherSetup& setup);
 
   // Memory in which reads arrive; equal slots, aligned for O_DIRECT.
@@ -66,25 +63,39 @@ class Fetcher {
   void open(const Ring& ring);
   // Ends everything in flight: afterwards nothing writes to the ring or to tiles.
   void close();
-  // True before open(), after Restart, and when the spill cache has become ready or unusable.
+  // True before open(), after a source has failed, and when the spill cache has become ready or
+  // unusable.
   bool is_outdated() const { return reader_ == nullptr || (packed_ != nullptr) != spill_ready(); }
   // The index of the spill cache; null when this reader does not read from it.
   const SpillLayout* packed() const { return packed_ ? &packed_->layout() : nullptr; }
 
-  int free_slots() const { return reader_->free_slots(); }
+  // None after a source has failed.
+  int free_slots() const { return reader_ ? reader_->free_slots() : 0; }
   size_t in_flight() const { return in_flight_.size(); }
   // Needs a free slot, for all planes. `request_bytes`: of its system-level reads, or 0 for the
-  // ring's.
+  // ring's. A source that fails here is reported by the next result.
   void submit(const Fetch& fetch, uint64_t request_bytes = 0);
-  // The next arrived read, with the fetch's tag. poll() does not wait; wait() needs one in flight.
-  std::optional<io::ReadResult> poll();
-  io::ReadResult wait();
+
+  struct Arrival {
+    enum class Kind : uint8_t {
+      nothing,    // no read has arrived
+      read,       // with the fetch's tag
+      restarted,  // a source has failed: nothing is in flight any more
+    };
+    Kind kind = Kind::nothing;
+    io::ReadResult read = {};
+  };
+  // The next arrived read. poll() does not wait; wait() needs one in flight, and brings one unless
+  // a source fails.
+  [[nodiscard]] Arrival poll();
+  [[nodiscard]] Arrival wait();
   // Queues an arrived fetch to be encoded, or copied to its destination.
   void encode(const Fetch& fetch, const io::ReadResult& read);
-  // Finished fetches, as EncodeQueue::take_finished.
-  std::vector<ArrivedFetch> take_encoded(bool block);
-  // A view of arrived codes of the spill cache in their slot, checked, valid until release().
-  Weight in_place(const Move& move, std::span<const std::byte> codes);
+  // Finished fetches, as EncodeQueue::take_finished; nullopt where a source has failed.
+  [[nodiscard]] std::optional<std::vector<ArrivedFetch>> take_encoded(bool block);
+  // A view of arrived codes of the spill cache in their slot, checked, valid until release();
+  // nullopt where they are damaged.
+  [[nodiscard]] std::optional<Weight> in_place(const Move& move, std::span<const std::byte> codes);
   void release(const io::ReadResult& read) { reader_->release(read); }
 
   // Statistics since the fetcher was made.
@@ -103,11 +114,11 @@ class Fetcher {
   bool is_copy(const Fetch& fetch) const;
   std::span<const io::Extent> other_extents(const Fetch& fetch, Extents& extents);
   bool spill_ready() const { return setup_.options.spill && setup_.options.spill->ready(); }
-  io::ReadResult arrived(const io::ReadResult& read);
+  Arrival arrived(const io::ReadResult& read);
   void fall_back(const io::ReadError& error);
   void make_copies_again(const std::string& why);
   template <class Body>
-  auto guarded(const Body& body);
+  bool guarded(const Body& body);
 
   const FetcherSetup setup_;
   io::Sources sources_;

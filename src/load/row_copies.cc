@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 
 #include "quant/grouped_rows.h"
 #include "src/base/checksum.h"
@@ -52,8 +51,8 @@ std::shared_ptr<const StoredMatrix> input_major(const Piece& piece, StoredFormat
 
 }  // namespace
 
-RowCopies::RowCopies(const io::CheckpointIndex& index, Model& model, const fs::path& checkpoint,
-                     const SpillOptions& spill)
+RowCopies::RowCopies(const io::CheckpointIndex& index, const Model& model,
+                     const fs::path& checkpoint, const SpillOptions& spill)
     : index_(index),
       model_(model),
       checkpoint_(checkpoint.string()),
@@ -75,8 +74,8 @@ RowCopies::RowCopies(const io::CheckpointIndex& index, Model& model, const fs::p
 void RowCopies::find_copies() {
   file_bytes_ = kSpillHeaderBytes;
   StoredFormats formats(model_.files.config, index_);
-  model_.root->each_param([&](Param& param) {
-    for (Piece& piece : param.pieces) {
+  model_.root->each_param([&](const Param& param) {
+    for (const Piece& piece : param.pieces) {
       if (piece.view.transposed) add_transposed(piece);
       if (formats.are_input_major()) add_grouped(piece, formats);
     }
@@ -84,11 +83,10 @@ void RowCopies::find_copies() {
 }
 
 // Skips tensors with faults, here and below: bind_tensors() names them.
-void RowCopies::add_transposed(Piece& piece) {
+void RowCopies::add_transposed(const Piece& piece) {
   const io::StoredTensor* stored = index_.find(piece.source);
   if (stored == nullptr || stored->shape.size() < 2 || stored->bytes == 0) return;
   if (!is_float_weight(stored->dtype)) return;
-  pieces_.push_back(&piece);
   const int last = stored->shape.size() - 1;
   Copy copy{.of = stored,
             .inputs = stored->shape[last - 1],
@@ -153,44 +151,25 @@ std::optional<io::CheckpointFile> RowCopies::existing() const {
   }
 }
 
-// The index of the checkpoint with the copies, wherever their file comes from.
+// The files to read, wherever that of the copies comes from, and the tensors in it.
 void RowCopies::plan_file(io::CheckpointFile file) {
   std::vector<io::CheckpointFile> files = index_.files();
-  std::vector<io::StoredTensor> tensors = index_.tensors();
-  const auto number = static_cast<uint32_t>(files.size());
   files.push_back(std::move(file));
-  std::unordered_map<std::string_view, const Copy*> by_name;
-  for (const Copy& c : copies_) by_name.emplace(c.of->name, &c);
-  for (size_t i = 0, stored = tensors.size(); i < stored; ++i) {
-    auto found = by_name.find(tensors[i].name);
-    if (found == by_name.end()) continue;
-    const Copy& copy = *found->second;
-    io::StoredTensor t = tensors[i];
-    Shape shape;
-    for (int d = 0; d + 2 < t.shape.size(); ++d) shape.push_back(t.shape[d]);
-    shape.push_back(copy.outputs);
-    shape.push_back(copy.inputs);
-    t.shape = shape;
-    t.file = number;
+  files_.emplace(std::move(files), std::vector<io::StoredTensor>(), std::vector<std::string>());
+  for (const io::FileCopy& copy : index_.copies()) files_->add_copy(copy);
+  for (const Copy& copy : copies_) {
+    io::StoredTensor t = *copy.of;
+    t.shape = {};
+    for (int d = 0; d + 2 < copy.of->shape.size(); ++d) t.shape.push_back(copy.of->shape[d]);
+    t.shape.push_back(copy.outputs);
+    t.shape.push_back(copy.grouped != nullptr ? static_cast<int64_t>(copy.bytes) / copy.outputs
+                                              : copy.inputs);
+    if (copy.grouped != nullptr) t.dtype = DType::grouped_row;
+    t.file = this->file();
     t.offset = copy.offset;
     t.bytes = copy.bytes;
-    if (copy.grouped == nullptr) {
-      tensors[i] = t;
-      continue;
-    }
-    t.name = by_rows_name(t.name);
-    t.dtype = DType::grouped_row;
-    t.shape = {copy.outputs, static_cast<int64_t>(copy.bytes) / copy.outputs};
-    tensors.push_back(t);
+    tensors_.emplace(copy.of->name, std::move(t));
   }
-  turned_.emplace(std::move(files), std::move(tensors), index_.warnings());
-  for (const io::FileCopy& copy : index_.copies()) turned_->add_copy(copy);
-  for (const io::AbsentTensors& absent : index_.absent()) turned_->add_absent(absent);
-}
-
-void RowCopies::use(bool copies) {
-  in_use_ = copies && !empty();
-  for (Piece* piece : pieces_) piece->view.transposed = !in_use_;
 }
 
 void RowCopies::make_room() const {
@@ -218,7 +197,7 @@ void RowCopies::write(Ledger& ledger, std::span<std::byte> memory, const std::st
     file.reset();
   }
   if (!file) return make(memory);
-  turned_->replace_file(this->file(), *std::move(file));
+  files_->replace_file(this->file(), *std::move(file));
   keep();
 }
 
@@ -239,7 +218,7 @@ void RowCopies::make(std::span<std::byte> memory) {
   header.fingerprint = fingerprint();
   header.tensors = copies_.size();
   header.index_offset = copies_end();
-  turned_->replace_file(
+  files_->replace_file(
       file(), finish_spill_file(*fresh, header, index_memory_.bytes().first(index_bytes())));
   keep();
 }
@@ -265,7 +244,7 @@ void RowCopies::check(uint64_t offset, std::span<const std::byte> pages) const {
 // A disk or a memory that damages every file that it gets is no longer given any.
 void RowCopies::make_again(const std::string& why, std::span<std::byte> memory) {
   constexpr int kMost = 3;
-  const io::CheckpointFile& old = turned_->files()[file()];
+  const io::CheckpointFile& old = files_->files()[file()];
   lock_ = {};
   std::optional<io::CheckpointFile> now = existing();
   if (!now || (now->inode == old.inode && now->mtime_ns == old.mtime_ns)) {
@@ -278,7 +257,7 @@ void RowCopies::make_again(const std::string& why, std::span<std::byte> memory) 
   log::warning("{}; it is made again", why);
   try {
     if (!now) return make(memory);
-    turned_->replace_file(file(), *std::move(now));
+    files_->replace_file(file(), *std::move(now));
     keep();
   } catch (const Error& e) {
     fail(ErrorKind::runtime, "{}; it could not be made again: {}", why, e.what());

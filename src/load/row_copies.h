@@ -24,6 +24,7 @@
 #include "src/load/summed_output.h"
 #include "src/memory/buffer.h"
 #include "src/models/families.h"
+#include "src/plan/read_plan.h"
 #include "src/plan/spill_layout.h"
 
 namespace sluice {
@@ -40,16 +41,15 @@ class RowCopies {
   // Copies of the tensors that `model` reads transposed, in the first directory of `spill`. The
   // file may exist already. `checkpoint`: its directory, canonical. Index and model outlive
   // this.
-  RowCopies(const io::CheckpointIndex& index, Model& model, const std::filesystem::path& checkpoint,
-            const SpillOptions& spill);
+  RowCopies(const io::CheckpointIndex& index, const Model& model,
+            const std::filesystem::path& checkpoint, const SpillOptions& spill);
 
   bool empty() const { return copies_.empty(); }
-  // The checkpoint, with the copies in place of the stored tensors while they are in use.
-  const io::CheckpointIndex& index() const { return in_use_ ? *turned_ : index_; }
-  bool in_use() const { return in_use_; }
-  // Makes the model's pieces views of the copies, or of the stored tensors again. Earlier plans
-  // become invalid.
-  void use(bool copies);
+  // The copies, as lay_out() takes them, whether they are written or not.
+  const RowCopyTensors& tensors() const { return tensors_; }
+  // The files of the checkpoint, and behind them that of the copies: from which a plan with
+  // Origin::row_copies is read.
+  const io::CheckpointIndex& files() const { return *files_; }
   // Bytes of the checksums, which write() leases.
   uint64_t index_bytes() const {
     return (copies_end() - kSpillHeaderBytes) / SummedOutput::kPageBytes * sizeof(uint64_t);
@@ -60,7 +60,7 @@ class RowCopies {
   // is requested, which outlives this.
   void write(Ledger& ledger, std::span<std::byte> memory, const std::stop_token& stop);
 
-  // After write(), for who reads the copies: the number of their file in index(), and its pages
+  // After write(), for who reads the copies: the number of their file in files(), and its pages
   // with an extent.
   uint32_t file() const { return static_cast<uint32_t>(index_.files().size()); }
   struct Pages {
@@ -86,7 +86,7 @@ class RowCopies {
     const Piece* grouped = nullptr;  // owner of grouped codes; null: elements of the tensor's type
   };
   void find_copies();
-  void add_transposed(Piece& piece);
+  void add_transposed(const Piece& piece);
   void add_grouped(const Piece& piece, StoredFormats& formats);
   void add(Copy copy);
   uint64_t copies_end() const;
@@ -104,16 +104,15 @@ class RowCopies {
                        std::span<std::byte> memory) const;
 
   const io::CheckpointIndex& index_;
-  Model& model_;
+  const Model& model_;
   std::string checkpoint_;
   std::optional<std::string> limit_;
   std::filesystem::path path_;
   std::vector<Copy> copies_;
   std::unordered_set<std::string_view> seen_;  // tensors of copies_
   uint64_t file_bytes_ = 0;                    // without what follows the last tensor
-  std::optional<io::CheckpointIndex> turned_;
-  std::vector<Piece*> pieces_;  // pieces that can be views of the copies
-  bool in_use_ = false;
+  RowCopyTensors tensors_;
+  std::optional<io::CheckpointIndex> files_;
   bool verify_;  // before the file of an earlier run is used
   std::stop_token stop_;
   Buffer index_memory_;

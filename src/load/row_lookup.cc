@@ -38,20 +38,17 @@ void RowLookup::embed(const Param& table, std::span<const int32_t> ids, Tensor o
                       DeviceStream& stream) {
   auto found = std::ranges::find_if(
       plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
-  while (true) {
-    try {
-      if (fetcher_.is_outdated()) {
-        fetcher_.open({.memory = memory_.bytes().first(shape_.slot_bytes * kLookupSlots),
-                       .slot_bytes = shape_.slot_bytes,
-                       .request_bytes = io::ReaderOptions().chunk_bytes});
-      }
-      return embed_rows(static_cast<uint32_t>(found - plan_.tensors.begin()), ids, out, stream);
-    } catch (const Fetcher::Restart&) {
+  const auto tensor = static_cast<uint32_t>(found - plan_.tensors.begin());
+  do {
+    if (fetcher_.is_outdated()) {
+      fetcher_.open({.memory = memory_.bytes().first(shape_.slot_bytes * kLookupSlots),
+                     .slot_bytes = shape_.slot_bytes,
+                     .request_bytes = io::ReaderOptions().chunk_bytes});
     }
-  }
+  } while (!embed_rows(tensor, ids, out, stream));
 }
 
-void RowLookup::embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor out,
+bool RowLookup::embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor out,
                            DeviceStream& stream) {
   std::byte* row = memory_.data() + shape_.slot_bytes * kLookupSlots + shape_.tile_bytes;
   auto fetch_of = [&](size_t i) {
@@ -62,28 +59,36 @@ void RowLookup::embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor
   for (size_t submitted = 0, done = 0; done < ids.size(); ++done) {
     for (; submitted < ids.size() && fetcher_.free_slots() > 0; ++submitted)
       fetcher_.submit(fetch_of(submitted));
-    const io::ReadResult read = fetcher_.wait();
-    decode(fetch_of(read.tag), read, ids[read.tag], reinterpret_cast<float*>(row));
+    const auto [kind, read] = fetcher_.wait();
+    if (kind == Fetcher::Arrival::Kind::restarted) return false;
+    if (!decode(fetch_of(read.tag), read, ids[read.tag], reinterpret_cast<float*>(row)))
+      return false;
     fetcher_.release(read);
     // Memory that is not pinned: it has been read when this returns.
     stream.copy(out.rows_from(static_cast<int64_t>(read.tag), 1).data, row,
                 static_cast<uint64_t>(out.cols) * sizeof(float));
   }
+  return true;
 }
 
-// Row `id` of the rows that have arrived.
-void RowLookup::decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out) {
+// Decodes row `id` of the rows that have arrived.
+bool RowLookup::decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out) {
   const int64_t row = id - fetch.move.first_row;
-  if (fetch.form == Fetch::Form::packed)
-    return decode_row(fetcher_.in_place(fetch.move, read.bytes), row, out);
+  if (fetch.form == Fetch::Form::packed) {
+    const std::optional<Weight> codes = fetcher_.in_place(fetch.move, read.bytes);
+    if (codes) decode_row(*codes, row, out);
+    return codes.has_value();
+  }
   const TensorPlan& tensor = plan_.tensors[fetch.move.tensor];
   Fetch encoded = fetch;
   encoded.tile = tile_view(plan_.params[tensor.param], fetch.move.rows,
                            memory_.data() + shape_.slot_bytes * kLookupSlots);
   fetcher_.encode(encoded, read);
-  for (const ArrivedFetch& f : fetcher_.take_encoded(true))
-    refuse_damaged(index_, tensor.stored->name, f.stats);
+  const auto finished = fetcher_.take_encoded(true);
+  if (!finished) return false;
+  for (const ArrivedFetch& f : *finished) refuse_damaged(index_, tensor.stored->name, f.stats);
   decode_row(encoded.tile, row, out);
+  return true;
 }
 
 }  // namespace sluice

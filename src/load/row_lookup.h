@@ -23,8 +23,9 @@ class RowLookup {
   io::ReaderStats stats() const { return fetcher_.stats(); }
 
  private:
-  void embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor out, DeviceStream& stream);
-  void decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out);
+  // Return false where a source has failed.
+  bool embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor out, DeviceStream& stream);
+  bool decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out);
 
   const ReadPlan& plan_;
   const io::CheckpointIndex& index_;

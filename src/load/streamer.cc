@@ -161,18 +161,22 @@ class Load {
 
   std::span<const Fetch> order() const { return order_; }
 
-  void run(const std::stop_token& stop) {
+  // Returns false where a source has failed: the load begins again from what remains.
+  [[nodiscard]] bool run(const std::stop_token& stop) {
     for (size_t done = 0; done < order_.size();) {
       if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
       submit();
-      if (fetcher_.in_flight() > 0) receive();
-      for (const ArrivedFetch& f : fetcher_.take_encoded(fetcher_.in_flight() == 0)) {
+      if (fetcher_.in_flight() > 0 && !receive()) return false;
+      const auto encoded = fetcher_.take_encoded(fetcher_.in_flight() == 0);
+      if (!encoded) return false;
+      for (const ArrivedFetch& f : *encoded) {
         fetcher_.release(f.read);
         progress_.bytes_done += f.read.bytes.size();
         if (--fetches_left_[f.fetch.unit] == 0) ++progress_.units_done;
         ++done;
       }
     }
+    return true;
   }
 
  private:
@@ -183,11 +187,13 @@ class Load {
       fetcher_.submit(order_[submitted_], pace_.request_bytes());
   }
 
-  void receive() {
+  bool receive() {
     const size_t in_flight = fetcher_.in_flight();
-    const io::ReadResult read = fetcher_.wait();
-    pace_.arrived(read.bytes.size(), seconds_since(start_), in_flight);
-    fetcher_.encode(order_[read.tag], read);
+    const Fetcher::Arrival arrival = fetcher_.wait();
+    if (arrival.kind == Fetcher::Arrival::Kind::restarted) return false;
+    pace_.arrived(arrival.read.bytes.size(), seconds_since(start_), in_flight);
+    fetcher_.encode(order_[arrival.read.tag], arrival.read);
+    return true;
   }
 
   Fetcher& fetcher_;
@@ -274,26 +280,23 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
                    .measured = measured_,
                    .options = options_,
                    .row_amax = row_amax.bytes().first(plan_.row_amax.bytes())});
-  while (true) {
-    try {
-      ReadPace pace(options_.read, options_.try_shapes, plan_.slot_bytes,
-                    plan_.ring_bytes / plan_.slot_bytes);
-      fetcher.open({ring.bytes(), plan_.slot_bytes, pace.least_request_bytes()});
-      // Tensors that the cache had before are read; those that it gets meanwhile have just been
-      // encoded.
-      const Spill* spilled = fetcher.packed() != nullptr ? options_.spill : nullptr;
-      measured_ = measured_before(plan_, spilled);
-      Load load(plan_, fetcher, pace, progress);
-      auto toucher = start_thread<std::jthread>(
-          {"touching memory"},
-          [&](const std::stop_token& end) { touch_ahead(load.order(), units, end); });
-      load.run(stop);
-      report.disk_rate = pace.disk_rate();
-      report.fastest = pace.fastest();
-      report_load(plan_, fetcher, spilled, report);
-      break;
-    } catch (const Fetcher::Restart&) {
-    }
+  for (bool loaded = false; !loaded;) {
+    ReadPace pace(options_.read, options_.try_shapes, plan_.slot_bytes,
+                  plan_.ring_bytes / plan_.slot_bytes);
+    fetcher.open({ring.bytes(), plan_.slot_bytes, pace.least_request_bytes()});
+    // Tensors that the cache had before are read; those that it gets meanwhile have just been
+    // encoded.
+    const Spill* spilled = fetcher.packed() != nullptr ? options_.spill : nullptr;
+    measured_ = measured_before(plan_, spilled);
+    Load load(plan_, fetcher, pace, progress);
+    auto toucher = start_thread<std::jthread>({"touching memory"}, [&](const std::stop_token& end) {
+      touch_ahead(load.order(), units, end);
+    });
+    loaded = load.run(stop);
+    if (!loaded) continue;
+    report.disk_rate = pace.disk_rate();
+    report.fastest = pace.fastest();
+    report_load(plan_, fetcher, spilled, report);
   }
   index_.refuse_changes();
   for (Resident& unit : units) unit.fill(device_);

@@ -59,10 +59,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
       all = {all.empty() ? &t : all.data(), all.size() + 1};
     }
     open();
-    try {
-      submit();  // the disk begins before the first pass does
-    } catch (const Fetcher::Restart&) {
-    }
+    submit();  // the disk begins before the first pass does
   }
   // Last: what failed before leaves none that points here.
   for (const ParamPlan& p : plan.params) {
@@ -126,15 +123,15 @@ void TileStream::open() {
 }
 
 // Does what can be done without waiting.
-void TileStream::pump() {
-  take_encoded(false);
-  while (auto read = fetcher_.poll()) receive(*read);
+bool TileStream::pump() {
+  if (!take_encoded(false) || !poll()) return false;
   while (SweepWindow::Entry* e = window_.next_to_encode()) {
     e->fetch.tile = plan_.tile_weight(plan_.tile(e->first), buffer_memory(*e->buffer));
     e->fetch.after = used_[*e->buffer].get();
     fetcher_.encode(e->fetch, e->read);
   }
   submit();
+  return true;
 }
 
 void TileStream::submit() {
@@ -150,33 +147,50 @@ void TileStream::submit() {
   }
 }
 
-void TileStream::receive(const io::ReadResult& read) { window_.arrived(read, now()); }
+bool TileStream::receive(const Fetcher::Arrival& arrival) {
+  if (arrival.kind == Fetcher::Arrival::Kind::read) window_.arrived(arrival.read, now());
+  return arrival.kind != Fetcher::Arrival::Kind::restarted;
+}
 
-void TileStream::take_encoded(bool block) {
-  for (const ArrivedFetch& f : fetcher_.take_encoded(block)) {
+// Takes in all that has arrived.
+bool TileStream::poll() {
+  Fetcher::Arrival arrival;
+  do {
+    arrival = fetcher_.poll();
+    if (!receive(arrival)) return false;
+  } while (arrival.kind == Fetcher::Arrival::Kind::read);
+  return true;
+}
+
+bool TileStream::take_encoded(bool block) {
+  const auto encoded = fetcher_.take_encoded(block);
+  if (!encoded) return false;
+  for (const ArrivedFetch& f : *encoded) {
     refuse_damaged(index_, plan_.tensors[f.fetch.move.tensor].stored->name, f.stats);
     window_.encoded(f.read.tag, f.stats);
   }
+  return true;
 }
 
 // Waits until the first requested read has `tile`, and is ready.
-void TileStream::await(uint32_t tile) {
+bool TileStream::await(uint32_t tile) {
   if (fetcher_.is_outdated()) open();
   const double start = now();
-  const SweepWindow::Entry* e = nullptr;
-  while (auto read = fetcher_.poll()) receive(*read);
+  if (!poll()) return false;
   if (fetcher_.in_flight() == 0) report_.units[plan_.tile(tile).unit].compute += start - left_at_;
   window_.seek(tile);
-  for (pump(); (e = window_.wanted()) == nullptr || e->state != SweepWindow::State::ready; pump()) {
+  while (pump()) {
+    const SweepWindow::Entry* e = window_.wanted();
+    if (e != nullptr && e->state == SweepWindow::State::ready) {
+      note_waits(*e, start);
+      return true;
+    }
     if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted in the middle of a pass");
     const bool is_encoded = e != nullptr && e->state != SweepWindow::State::reading;
-    if (is_encoded || fetcher_.in_flight() == 0) {
-      take_encoded(true);
-    } else {
-      receive(fetcher_.wait());
-    }
+    const bool encodes = is_encoded || fetcher_.in_flight() == 0;
+    if (!(encodes ? take_encoded(true) : receive(fetcher_.wait()))) return false;
   }
-  note_waits(*e, start);
+  return false;
 }
 
 void TileStream::note_waits(const SweepWindow::Entry& entry, double start) {
@@ -195,12 +209,16 @@ void TileStream::note_stats(const SweepWindow::Entry& entry) {
 }
 
 // Has the window hold the read with `tile` for compute.
-void TileStream::use(uint32_t tile) {
-  await(tile);
+bool TileStream::use(uint32_t tile) {
+  if (!await(tile)) return false;
   const SweepWindow::Entry& e = *window_.wanted();
-  held_ = e.is_packed() ? fetcher_.in_place(e.fetch.move, e.read.bytes) : e.fetch.tile;
+  const std::optional<Weight> weight =
+      e.is_packed() ? fetcher_.in_place(e.fetch.move, e.read.bytes) : e.fetch.tile;
+  if (!weight) return false;
+  held_ = *weight;
   note_stats(window_.hold());
   report_.tiles_used += window_.held()->tiles;
+  return true;
 }
 
 // Compute has given `stream` all that it does with what is held.
@@ -212,11 +230,7 @@ void TileStream::let_go(DeviceStream& stream) {
 WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& stream) {
   const uint32_t wanted = tile_index(param, row);
   if (window_.held() != nullptr && !window_.held()->has(wanted)) let_go(stream);
-  while (window_.held() == nullptr) {
-    try {
-      use(wanted);
-    } catch (const Fetcher::Restart&) {
-    }
+  while (window_.held() == nullptr && !use(wanted)) {
   }
   const SweepWindow::Entry& held = *window_.held();
   left_at_ = now();

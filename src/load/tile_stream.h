@@ -73,12 +73,14 @@ class TileStream final : public WeightStream {
 
   Fetcher::Ring ring(const SpillLayout* packed);
   void open();
-  void pump();
   void submit();
-  void receive(const io::ReadResult& read);
-  void take_encoded(bool block);
-  void await(uint32_t tile);
-  void use(uint32_t tile);
+  // Return false where a source has failed: the next await() opens what remains.
+  [[nodiscard]] bool receive(const Fetcher::Arrival& arrival);
+  [[nodiscard]] bool poll();
+  [[nodiscard]] bool take_encoded(bool block);
+  [[nodiscard]] bool pump();
+  [[nodiscard]] bool await(uint32_t tile);
+  [[nodiscard]] bool use(uint32_t tile);
   void let_go(DeviceStream& stream);
   void note_stats(const SweepWindow::Entry& entry);
   void note_waits(const SweepWindow::Entry& entry, double start);

@@ -1,8 +1,10 @@
+#include "src/plan/compile.h"
+
 #include <algorithm>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
-#include "src/plan/read_plan.h"
+#include "src/plan/rows_in_file.h"
 
 namespace sluice {
 namespace {

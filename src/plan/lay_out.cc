@@ -1,4 +1,5 @@
-// The first part of compile(): chooses each parameter's format, and finds its tensors' rows.
+#include "src/plan/lay_out.h"
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -7,7 +8,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/plan/bind.h"
-#include "src/plan/read_plan.h"
+#include "src/plan/rows_in_file.h"
 
 namespace sluice {
 namespace {
@@ -45,113 +46,6 @@ WeightFormat format_of(const Param& param, DType stored, const QuantScheme& sche
   if (param.pieces.front().vector)
     return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel
   return {stored, layout_of(param, quantize), ScaleKind::none};
-}
-
-// The stored matrix, or vector, that a piece is a view of.
-struct MatrixInFile {
-  uint64_t begin = 0;  // file offsets
-  uint64_t end = 0;
-  uint64_t row_bytes = 0;
-};
-
-MatrixInFile matrix_of(const TensorPlan& t, const Piece& piece) {
-  const io::StoredTensor& stored = *t.stored;
-  MatrixInFile m;
-  uint64_t bytes = stored.bytes;
-  if (piece.view.index) bytes /= static_cast<uint64_t>(stored.shape[0]);
-  m.begin = t.matrix_begin(piece);
-  m.end = m.begin + bytes;
-  if (t.matrix->kept) {
-    m.row_bytes = stored_row_bytes(t, piece);
-    return m;
-  }
-  const int64_t cols = piece.vector            ? 1
-                       : piece.view.transposed ? stored.shape[stored.shape.size() - 1]
-                                               : piece.cols;
-  m.row_bytes = sluice::row_bytes(stored.dtype, cols);
-  return m;
-}
-
-// Columns that a part of a transposed matrix has at least: whole cells of any type, and enough of
-// them for an encoder.
-constexpr int64_t kFewestColumns = 32;
-
-// Bytes of a row before the columns that this rank has.
-uint64_t skipped_bytes(const TensorPlan& t, const Piece& piece) {
-  if (t.source > 0 || t.stored->dtype == DType::grouped_row) return 0;  // encoding skips them
-  if (!t.matrix->kept) return row_bytes(t.stored->dtype, piece.cut.col);
-  return stored_row_bytes(t, piece) * static_cast<uint64_t>(piece.cut.col) /
-         static_cast<uint64_t>(piece.cols);
-}
-
-// The rows of the file that a rank needs, of a plane whose rows are inputs.
-RowsInFile input_rows(const TensorPlan& t, const Piece& piece) {
-  const StoredPlane& plane = t.plane();
-  const int64_t rows = ceil_div(piece.cut.cols, plane.run_inputs) * plane.run_rows;
-  const bool at_once = plane.plane == Plane::codes && t.matrix->kept->ordered;
-  const uint64_t row_bytes = t.stored->bytes / static_cast<uint64_t>(t.stored->shape[0]);
-  const int64_t first = piece.cut.col / plane.run_inputs * plane.run_rows;
-  return {.begin = t.stored->offset + static_cast<uint64_t>(first) * row_bytes,
-          .row_bytes = row_bytes,
-          .rows = rows,
-          .group = at_once ? rows : plane.run_rows,
-          .end = t.stored->offset + t.stored->bytes};
-}
-
-// The rows of the file that have scales of several outputs each: few, which are read at once.
-RowsInFile shared_rows(const TensorPlan& t, const Piece& piece) {
-  const auto row = [&](int64_t at) { return t.plane().row_of(piece.stored_output(at)); };
-  const int64_t first = row(piece.cut.row), end = row(piece.cut.row + piece.cut.rows - 1) + 1;
-  const uint64_t row_bytes = stored_row_bytes(t, piece);
-  return {.begin = t.matrix_begin(piece) + static_cast<uint64_t>(first) * row_bytes,
-          .row_bytes = row_bytes,
-          .rows = end - first,
-          .group = end - first,
-          .end = t.stored->offset + t.stored->bytes};
-}
-
-RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
-  const Piece& piece = param.pieces[t.piece];
-  if (t.plane().input_major()) return input_rows(t, piece);
-  if (t.plane().row_outputs != 1) return shared_rows(t, piece);
-  const MatrixInFile stored = matrix_of(t, piece);
-  const DType dtype = t.stored->dtype;
-  const auto first =
-      static_cast<uint64_t>(piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row));
-  RowsInFile rows{.begin = stored.begin + first * stored.row_bytes,
-                  .row_bytes = stored.row_bytes,
-                  .rows = piece.cut.rows,
-                  .end = stored.end};
-  if (t.transposed) {
-    rows.begin = stored.begin + static_cast<uint64_t>(piece.cut.col) * stored.row_bytes;
-    rows.rows = piece.cut.cols;
-    rows.group = t.group == ScaleGroup::block ? kScaleBlock : kFewestColumns;
-    rows.skip = row_bytes(dtype, static_cast<int64_t>(first));
-    return rows;
-  }
-  // Multiplied matrices come in whole panels, in whatever layout: tiles begin where panels do.
-  rows.group = param.layout == WeightLayout::packed ? kPanelRows : 1;
-  if (t.group == ScaleGroup::block) rows.group = kScaleBlock;
-  const bool in_runs = piece.cut.rows > piece.view.group;
-  if (piece.vector) {  // one row: read just the part
-    auto last = static_cast<uint64_t>(piece.stored_output(piece.cut.col + piece.cut.cols - 1));
-    rows.row_bytes = row_bytes(dtype, static_cast<int64_t>(last + 1 - first));
-    rows.rows = rows.group = 1;
-    return rows;
-  }
-  rows.skip = skipped_bytes(t, piece);
-  if (!in_runs) return rows;
-  // Reads from the first output of a period on, if runs do not reach beyond it.
-  const View& view = piece.view;
-  const int64_t before =
-      view.first % view.stride + view.group <= view.stride ? view.first % view.stride : 0;
-  rows.begin -= static_cast<uint64_t>(before) * stored.row_bytes;
-  rows.skip += static_cast<uint64_t>(before) * stored.row_bytes;
-  rows.row_bytes = stored.row_bytes * static_cast<uint64_t>(view.stride);
-  rows.rows = piece.cut.rows / view.group;
-  rows.group /= std::gcd(rows.group, view.group);
-  rows.piece_rows = view.group;
-  return rows;
 }
 
 // Returns whether the pieces of a parameter can become one weight.
@@ -262,7 +156,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.param = static_cast<uint32_t>(plan.params.size());
     t.piece = i;
     t.group = scheme.group;
-    t.transposed = param.pieces[i].view.transposed && !stored;
+    t.transposed = param.pieces[i].view.transposed && !stored && t.origin == Origin::checkpoint;
     check_cut(*t.matrix, param.pieces[i]);
     check_panels(*t.matrix, param.pieces[i]);
     t.rows = rows_in_file(param, t);
@@ -272,6 +166,25 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     note_group(plan, t);
   }
   plan.params.push_back(p);
+}
+
+// Takes copies by rows in place of the tensors that they are of: a copy has all planes.
+void read_copies(ReadPlan& plan, const RowCopyTensors& copies) {
+  plan.origin = Origin::row_copies;
+  std::unordered_map<const io::StoredTensor*, std::shared_ptr<const StoredMatrix>> matrices;
+  for (TensorPlan& t : plan.tensors) {
+    const auto copy = copies.find(t.stored->name);
+    if (copy == copies.end()) continue;
+    t.stored = &copy->second;
+    t.origin = Origin::row_copies;
+    std::shared_ptr<const StoredMatrix>& matrix = matrices[t.stored];
+    if (matrix == nullptr) {
+      StoredMatrix by_rows = *t.matrix;
+      by_rows.planes = {{.plane = Plane::codes, .tensor = t.stored}};
+      matrix = std::make_shared<StoredMatrix>(std::move(by_rows));
+    }
+    t.matrix = matrix;
+  }
 }
 
 // Adds the other planes of stored matrices.
@@ -319,13 +232,15 @@ void lay_out_row_amax(ReadPlan& plan) {
 
 }  // namespace
 
-ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize) {
+ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
+                 const RowCopyTensors* copies) {
   Binding binding = bind_tensors(model, index);
   ReadPlan plan;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
   check_rules(binding, quantize);
   plan.params.reserve(binding.params.size());
   plan.tensors = std::move(binding.tensors);
+  if (copies != nullptr) read_copies(plan, *copies);
   std::span<TensorPlan> rest = plan.tensors;
   for (uint32_t i = 0; i < binding.params.size(); ++i) {
     Param& param = *binding.params[i];
@@ -373,35 +288,6 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
     p.offset = storage;
     storage += p.storage;
   }
-}
-
-RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
-  if (t.rows.piece_rows == 1 || t.rows.group > 1) return t.rows;
-  const Piece& piece = plan.params[t.param].param->pieces[t.piece];
-  const MatrixInFile stored = matrix_of(t, piece);
-  const uint64_t skip = skipped_bytes(t, piece);
-  return {.begin = stored.begin,
-          .row_bytes = stored.row_bytes,
-          .rows = piece.view.group,
-          .group = t.group == ScaleGroup::block ? kScaleBlock : kPanelRows,
-          .skip = skip,
-          .end = stored.end};
-}
-
-// Returns whether pieces are in the same bytes and are handled alike.
-bool ReadPlan::share_reads(const TensorPlan& a, const TensorPlan& b) const {
-  if (a.stored != b.stored || a.group != b.group) return false;
-  const ParamPlan &p = params[a.param], &q = params[b.param];
-  if (p.unit != q.unit || p.streamed() != q.streamed()) return false;
-  return a.rows.begin == b.rows.begin && a.rows.rows == b.rows.rows &&
-         a.rows.row_bytes == b.rows.row_bytes;
-}
-
-size_t ReadPlan::end_of_shared(size_t at) const {
-  size_t end = at + 1;
-  const TensorPlan& first = tensors[disk_order[at]];
-  while (end < disk_order.size() && share_reads(first, tensors[disk_order[end]])) ++end;
-  return end;
 }
 
 }  // namespace sluice

@@ -215,6 +215,7 @@ class PlanSearch {
     plan_sizes(read_, sizes.staging, placement);
     MemoryPlan plan;
     plan.placement = placement;
+    plan.origin = read_.origin;
     plan.buffers = sizes;
     plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1,
                                           std::max(sizes.chunk_rows, shape_.least_rows));
@@ -260,6 +261,13 @@ class PlanSearch {
   }
   uint64_t limit(uint64_t budget) const { return own_memory() ? shape_.device_budget : budget; }
   bool own_memory() const { return shape_.backend->device().has_own_memory(); }
+
+  // Returns whether all weights can be streamed that the user has placed on disk.
+  bool can_stream() const {
+    for (size_t i = 0; i < least_.size(); ++i)
+      if (least_[i] == Tier::disk && read_.params[i].transposed) return false;
+    return true;
+  }
 
   // Returns whether the user placed weights outside this memory, so that not all can be resident.
   bool leaves() const {
@@ -325,7 +333,8 @@ class PlanSearch {
     plan.first_sweep_bytes = sweep_bytes(read_, {});
     plan.sweep_bytes = plan.first_sweep_bytes;
     plan.host_sweep_bytes = host_sweep_bytes(read_);
-    plan.spill = Buffer::charged_bytes(shape_.copies_index_bytes);
+    if (read_.origin == Origin::row_copies)
+      plan.spill = Buffer::charged_bytes(shape_.copies_index_bytes);
     if (!plan.streams()) return;
     StreamMemory stream = stream_memory(read_, own_memory());
     plan.stream = stream.host() + plan_lists(read_).stream;
@@ -423,9 +432,10 @@ std::string draft_text(uint64_t bytes) {
 
 }  // namespace
 
-MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t budget,
-                 uint64_t runtime) {
+std::optional<MemoryPlan> try_place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
+                                    uint64_t budget, uint64_t runtime) {
   PlanSearch search(root, laid_out, shape, runtime);
+  if (!search.can_stream()) return std::nullopt;
   for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
     if (search.leaves()) break;
     MemoryPlan plan = search.resident(sizes);
@@ -439,8 +449,13 @@ MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape
     if (!best || sweep_cost(plan, shape) < kWorthwhile * sweep_cost(*best, shape))
       best = std::move(plan);
   }
-  if (best) return *std::move(best);
-  MemoryPlan plan = search.smallest();
+  return best;
+}
+
+MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t budget,
+                 uint64_t runtime) {
+  if (auto placed = try_place(root, laid_out, shape, budget, runtime)) return *std::move(placed);
+  MemoryPlan plan = PlanSearch(root, laid_out, shape, runtime).smallest();
   if (plan.device.peak() > 0) refuse_device(plan, shape, budget);
   fail(ErrorKind::no_fit,
        "the budget of {} is too small; the smallest budget that works is --memory {}MiB (with "

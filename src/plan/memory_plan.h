@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,8 @@
 #include "kernels/backend.h"
 #include "src/kv/kv_layout.h"
 #include "src/models/decoder.h"
+#include "src/plan/compile.h"
 #include "src/plan/place_rules.h"
-#include "src/plan/read_plan.h"
 
 namespace sluice {
 
@@ -45,7 +46,7 @@ struct RunShape {
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;
   uint64_t spill_bytes = 0;           // limit of the spill cache; 0: none
-  uint64_t copies_index_bytes = 0;    // of copies by rows that are read
+  uint64_t copies_index_bytes = 0;    // of copies by rows, where they are read
   std::vector<PlaceRule> rules = {};  // places given by the user (--place)
   int64_t sequences = 1;              // how many share max_tokens
   io::ReadShape read = {};            // read shape for the disk
@@ -96,13 +97,14 @@ struct MemoryPlan {
   BufferSizes buffers;
   int64_t chunk_rows = 0;  // that of `buffers`, cut to the longest prompt
   int64_t kv_blocks = 0;
-  int64_t swap_blocks = 0;         // evicted KV blocks in host memory
-  int64_t disk_blocks = 0;         // evicted KV blocks on disk
-  Placement placement;             // as compile() takes it
-  uint64_t first_sweep_bytes = 0;  // read from disk by the first pass over the model
-  uint64_t sweep_bytes = 0;        // read by each later pass: less with a spill cache
-  uint64_t host_sweep_bytes = 0;   // copied from host memory to the device by each pass
-  DevicePlan device;               // nothing where the device's memory is the host's
+  int64_t swap_blocks = 0;             // evicted KV blocks in host memory
+  int64_t disk_blocks = 0;             // evicted KV blocks on disk
+  Placement placement;                 // as compile() takes it
+  Origin origin = Origin::checkpoint;  // of input-major matrices, as lay_out() takes it
+  uint64_t first_sweep_bytes = 0;      // read from disk by the first pass over the model
+  uint64_t sweep_bytes = 0;            // read by each later pass: less with a spill cache
+  uint64_t host_sweep_bytes = 0;       // copied from host memory to the device by each pass
+  DevicePlan device;                   // nothing where the device's memory is the host's
   // Bytes of host memory by use. `runtime` is what the process holds already, input included, and
   // will hold beside the ledger's other uses.
   uint64_t start = 0;  // peak of the process while it read headers and tokenizer
@@ -152,6 +154,9 @@ MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunSha
 // would work.
 MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t budget,
                  uint64_t runtime);
+// The same; nullopt where no such plan fits.
+std::optional<MemoryPlan> try_place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
+                                    uint64_t budget, uint64_t runtime);
 // Returns the plan of a run that goes on with a smaller budget: fewer weights stay resident,
 // everything else keeps its size. It needs more than the budget when that is not enough.
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,

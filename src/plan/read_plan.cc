@@ -4,8 +4,10 @@
 #include <numeric>
 
 #include "src/base/units.h"
+#include "src/plan/rows_in_file.h"
 
 namespace sluice {
+
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows) {
   return storage_bytes(param.format, ceil_div(rows, kPanelRows) * kPanelRows, param.param->cols);
 }
@@ -148,6 +150,22 @@ uint64_t ReadPlan::bytes_per_token() const {
 
 Weight ReadPlan::weight(const ParamPlan& p, std::byte* unit_storage) const {
   return weight_in(p.format, p.param->rows, p.param->cols, unit_storage + p.offset);
+}
+
+// Returns whether pieces are in the same bytes and are handled alike.
+bool ReadPlan::share_reads(const TensorPlan& a, const TensorPlan& b) const {
+  if (a.stored != b.stored || a.group != b.group) return false;
+  const ParamPlan &p = params[a.param], &q = params[b.param];
+  if (p.unit != q.unit || p.streamed() != q.streamed()) return false;
+  return a.rows.begin == b.rows.begin && a.rows.rows == b.rows.rows &&
+         a.rows.row_bytes == b.rows.row_bytes;
+}
+
+size_t ReadPlan::end_of_shared(size_t at) const {
+  size_t end = at + 1;
+  const TensorPlan& first = tensors[disk_order[at]];
+  while (end < disk_order.size() && share_reads(first, tensors[disk_order[end]])) ++end;
+  return end;
 }
 
 }  // namespace sluice

@@ -17,6 +17,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "io/checkpoint/index.h"
@@ -31,6 +33,14 @@ namespace sluice {
 // The tier of each parameter: on the device, in host memory (each pass copies it), or on disk (each
 // pass reads it). Empty: all on the device.
 using Placement = std::vector<Tier>;
+
+// Where matrices are read from that the checkpoint stores as [inputs, outputs].
+enum class Origin : uint8_t {
+  checkpoint,  // by loads only: a row has a part of every output
+  row_copies,  // [outputs, inputs], in a file behind the checkpoint's (src/load/row_copies.h)
+};
+// The copies, by the names of their tensors.
+using RowCopyTensors = std::unordered_map<std::string_view, io::StoredTensor>;
 
 struct ParamPlan {
   Param* param = nullptr;
@@ -72,7 +82,8 @@ struct TensorPlan {
   uint32_t param = 0;
   uint32_t piece = 0;
   ScaleGroup group = ScaleGroup::none;
-  bool transposed = false;  // as the piece's view
+  Origin origin = Origin::checkpoint;
+  bool transposed = false;  // as the piece's view, but in a copy by rows
   RowsInFile rows = {};
   // The stored matrix, and which of its planes the tensor is.
   std::shared_ptr<const StoredMatrix> matrix = nullptr;
@@ -174,9 +185,10 @@ struct ReadPlan {
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;
-  std::vector<uint32_t> disk_order;  // of the tensors
-  std::vector<Span> spans;           // of the load, in disk order
-  uint64_t load_spans = 0;           // how many there are, also where plan_sizes() leaves some out
+  Origin origin = Origin::checkpoint;  // of input-major matrices
+  std::vector<uint32_t> disk_order;    // of the tensors
+  std::vector<Span> spans;             // of the load, in disk order
+  uint64_t load_spans = 0;  // how many there are, also where plan_sizes() leaves some out
   uint64_t load_moves = 0;
   std::vector<TiledTensor> sweep;
   std::vector<TiledParam> host_sweep;
@@ -217,30 +229,6 @@ struct ReadPlan {
   const TiledParam& param_of_host_tile(uint32_t index) const;
 };
 
-struct Staging {
-  uint64_t slot_bytes = 0;  // at least; grows where one row group needs more
-  uint64_t ring_bytes = 0;  // at least four slots
-};
-
-// The first stage of compile(): units, parameters and tensors, all on the device, without reads.
-// Throws as compile() does.
-ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize);
-// Gives the parameters of a plan their tiers and their storage. Error(no_fit) for what cannot be
-// streamed.
-void set_placement(ReadPlan& plan, const Placement& placement);
-// Gives a plan of lay_out() all sizes of a compiled plan, but not all of its spans: for comparing
-// many placements.
-void plan_sizes(ReadPlan& plan, const Staging& staging, const Placement& placement);
-
-// Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
-// and unclaimed tensor. `placement`: of the parameters in the order of `params`. A table of
-// embeddings that stays on disk is not in the sweep, as it is only looked up, unless it is the head
-// too.
-ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Staging& staging, const Placement& placement = {});
-// Compiles a plan that lay_out() has made.
-ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement = {});
-
 // Bytes of a tile of `rows` rows of a parameter, which are whole panels.
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
@@ -255,9 +243,5 @@ struct TileCost {
   uint64_t row = 0;
 };
 TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFile& rows);
-
-// The rows from which a sweep reads a tensor: its own, or, where runs are whole row groups, one of
-// its runs, by the rows of its stored matrix.
-RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& tensor);
 
 }  // namespace sluice

@@ -19,7 +19,7 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
   bool packed = param.format.layout == WeightLayout::packed;
   if (tensor.group == ScaleGroup::none || !packed || tensor.stored->bytes == 0) return std::nullopt;
   // A transposed tensor is encoded in parts of all its panels.
-  if (piece.view.transposed) return std::nullopt;
+  if (tensor.transposed) return std::nullopt;
   // Padded to a panel it could be larger than what it is made of.
   if (piece.cut.rows < kPanelRows) return std::nullopt;
   SpilledTensor s;

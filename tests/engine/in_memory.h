@@ -8,7 +8,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "src/device/host_device.h"
 #include "src/load/streamer.h"
-#include "src/plan/read_plan.h"
+#include "src/plan/compile.h"
 #include "tests/engine/golden.h"
 
 namespace sluice::test {

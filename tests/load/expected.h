@@ -12,7 +12,7 @@
 
 #include "quant/encode.h"
 #include "quant/float8.h"
-#include "src/plan/read_plan.h"
+#include "src/plan/compile.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice::test {

@@ -8,6 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/device/host_device.h"
+#include "src/plan/compile.h"
 #include "tests/load/expected.h"
 
 namespace sluice {

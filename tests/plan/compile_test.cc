@@ -1,4 +1,6 @@
 // The byte plan: every wanted byte once and in disk order, every fault in one message.
+#include "src/plan/compile.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
@@ -8,7 +10,6 @@
 #include "src/base/error.h"
 #include "src/plan/bind.h"
 #include "src/plan/memory_plan.h"
-#include "src/plan/read_plan.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {

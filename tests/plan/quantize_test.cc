@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/plan/read_plan.h"
+#include "src/plan/compile.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {

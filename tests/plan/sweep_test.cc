@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "src/models/families.h"
+#include "src/plan/lay_out.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {

@@ -1,0 +1,133 @@
+#include "src/plan/rows_in_file.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+// The stored matrix, or vector, that a piece is a view of.
+struct MatrixInFile {
+  uint64_t begin = 0;  // file offsets
+  uint64_t end = 0;
+  uint64_t row_bytes = 0;
+};
+
+MatrixInFile matrix_of(const TensorPlan& t, const Piece& piece) {
+  const io::StoredTensor& stored = *t.stored;
+  MatrixInFile m;
+  uint64_t bytes = stored.bytes;
+  if (piece.view.index) bytes /= static_cast<uint64_t>(stored.shape[0]);
+  m.begin = t.matrix_begin(piece);
+  m.end = m.begin + bytes;
+  if (t.matrix->kept) {
+    m.row_bytes = stored_row_bytes(t, piece);
+    return m;
+  }
+  const int64_t cols = piece.vector   ? 1
+                       : t.transposed ? stored.shape[stored.shape.size() - 1]
+                                      : piece.cols;
+  m.row_bytes = sluice::row_bytes(stored.dtype, cols);
+  return m;
+}
+
+// Columns that a part of a transposed matrix has at least: whole cells of any type, and enough of
+// them for an encoder.
+constexpr int64_t kFewestColumns = 32;
+
+// Bytes of a row before the columns that this rank has.
+uint64_t skipped_bytes(const TensorPlan& t, const Piece& piece) {
+  if (t.source > 0 || t.stored->dtype == DType::grouped_row) return 0;  // encoding skips them
+  if (!t.matrix->kept) return row_bytes(t.stored->dtype, piece.cut.col);
+  return stored_row_bytes(t, piece) * static_cast<uint64_t>(piece.cut.col) /
+         static_cast<uint64_t>(piece.cols);
+}
+
+// The rows of the file that a rank needs, of a plane whose rows are inputs.
+RowsInFile input_rows(const TensorPlan& t, const Piece& piece) {
+  const StoredPlane& plane = t.plane();
+  const int64_t rows = ceil_div(piece.cut.cols, plane.run_inputs) * plane.run_rows;
+  const bool at_once = plane.plane == Plane::codes && t.matrix->kept->ordered;
+  const uint64_t row_bytes = t.stored->bytes / static_cast<uint64_t>(t.stored->shape[0]);
+  const int64_t first = piece.cut.col / plane.run_inputs * plane.run_rows;
+  return {.begin = t.stored->offset + static_cast<uint64_t>(first) * row_bytes,
+          .row_bytes = row_bytes,
+          .rows = rows,
+          .group = at_once ? rows : plane.run_rows,
+          .end = t.stored->offset + t.stored->bytes};
+}
+
+// The rows of the file that have scales of several outputs each: few, which are read at once.
+RowsInFile shared_rows(const TensorPlan& t, const Piece& piece) {
+  const auto row = [&](int64_t at) { return t.plane().row_of(piece.stored_output(at)); };
+  const int64_t first = row(piece.cut.row), end = row(piece.cut.row + piece.cut.rows - 1) + 1;
+  const uint64_t row_bytes = stored_row_bytes(t, piece);
+  return {.begin = t.matrix_begin(piece) + static_cast<uint64_t>(first) * row_bytes,
+          .row_bytes = row_bytes,
+          .rows = end - first,
+          .group = end - first,
+          .end = t.stored->offset + t.stored->bytes};
+}
+
+}  // namespace
+
+RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
+  const Piece& piece = param.pieces[t.piece];
+  if (t.plane().input_major()) return input_rows(t, piece);
+  if (t.plane().row_outputs != 1) return shared_rows(t, piece);
+  const MatrixInFile stored = matrix_of(t, piece);
+  const DType dtype = t.stored->dtype;
+  const auto first =
+      static_cast<uint64_t>(piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row));
+  RowsInFile rows{.begin = stored.begin + first * stored.row_bytes,
+                  .row_bytes = stored.row_bytes,
+                  .rows = piece.cut.rows,
+                  .end = stored.end};
+  if (t.transposed) {
+    rows.begin = stored.begin + static_cast<uint64_t>(piece.cut.col) * stored.row_bytes;
+    rows.rows = piece.cut.cols;
+    rows.group = t.group == ScaleGroup::block ? kScaleBlock : kFewestColumns;
+    rows.skip = row_bytes(dtype, static_cast<int64_t>(first));
+    return rows;
+  }
+  // Multiplied matrices come in whole panels, in whatever layout: tiles begin where panels do.
+  rows.group = param.layout == WeightLayout::packed ? kPanelRows : 1;
+  if (t.group == ScaleGroup::block) rows.group = kScaleBlock;
+  const bool in_runs = piece.cut.rows > piece.view.group;
+  if (piece.vector) {  // one row: read just the part
+    auto last = static_cast<uint64_t>(piece.stored_output(piece.cut.col + piece.cut.cols - 1));
+    rows.row_bytes = row_bytes(dtype, static_cast<int64_t>(last + 1 - first));
+    rows.rows = rows.group = 1;
+    return rows;
+  }
+  rows.skip = skipped_bytes(t, piece);
+  if (!in_runs) return rows;
+  // Reads from the first output of a period on, if runs do not reach beyond it.
+  const View& view = piece.view;
+  const int64_t before =
+      view.first % view.stride + view.group <= view.stride ? view.first % view.stride : 0;
+  rows.begin -= static_cast<uint64_t>(before) * stored.row_bytes;
+  rows.skip += static_cast<uint64_t>(before) * stored.row_bytes;
+  rows.row_bytes = stored.row_bytes * static_cast<uint64_t>(view.stride);
+  rows.rows = piece.cut.rows / view.group;
+  rows.group /= std::gcd(rows.group, view.group);
+  rows.piece_rows = view.group;
+  return rows;
+}
+
+RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
+  if (t.rows.piece_rows == 1 || t.rows.group > 1) return t.rows;
+  const Piece& piece = plan.params[t.param].param->pieces[t.piece];
+  const MatrixInFile stored = matrix_of(t, piece);
+  const uint64_t skip = skipped_bytes(t, piece);
+  return {.begin = stored.begin,
+          .row_bytes = stored.row_bytes,
+          .rows = piece.view.group,
+          .group = t.group == ScaleGroup::block ? kScaleBlock : kPanelRows,
+          .skip = skip,
+          .end = stored.end};
+}
+
+}  // namespace sluice
