@@ -22,7 +22,7 @@ struct Widths {
 };
 
 void add_mlp(const MlpBranch& branch, Rank rank, Widths& w) {
-  each_mlp(branch, [&](const MlpSpec& mlp) {
+  each<MlpSpec>(branch, [&](const MlpSpec& mlp) {
     const auto parts = std::ssize(mlp.up.parts);
     w.mlp = std::max(w.mlp, parts * padded(mlp.width.share(rank).count));
   });
@@ -32,33 +32,16 @@ void add_mlp(const MlpBranch& branch, Rank rank, Widths& w) {
   w.expert_rows = w.expert_sums = w.normed;
 }
 
-// Behind the parts of its input there is room for a number a head, or for what a selective scan
-// reads, whose steps lie where its output does.
-void add_state_mixer(const StateMixerSpec& spec, Rank rank, Widths& w) {
-  const int64_t heads = spec.heads.share(rank).count;
-  const bool selective = spec.kind == StateKind::selective;
-  int64_t parts = selective ? padded(spec.selective.step_rank) + 2 * padded(spec.key_dim)
-                            : padded(Dimension{.size = spec.heads.units()}.share(rank).count);
-  for (const Dimension& part : part_dimensions(spec)) parts += padded(part.share(rank).count);
-  w.qkv = std::max(w.qkv, parts);
-  w.attention = std::max(w.attention, selective ? padded(heads) : heads);
-}
-
 Widths widths(const DecoderSpec& spec, Rank rank) {
   Widths w;
   w.residual = w.normed = padded(spec.hidden_size);  // a linear layer's output is whole panels wide
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       if (mixer.input == BranchInput::layer_input) w.beside = w.normed;
-      if (mixer.state) {
-        add_state_mixer(*mixer.state, rank, w);
-        continue;
-      }
-      const int64_t heads = mixer.attention.heads.share(rank).count;
-      const int64_t kv = mixer.attention.kv_heads.share(rank).count;
-      w.attention = std::max(w.attention, heads);
-      const int64_t gate = mixer.attention.output_gate ? padded(heads) : 0;
-      w.qkv = std::max(w.qkv, padded(heads) + 2 * padded(kv) + gate);
+      const MixerWidths own =
+          std::visit([&](const auto& held) { return held.widths(rank); }, mixer.mixer);
+      w.qkv = std::max(w.qkv, own.inputs);
+      w.attention = std::max(w.attention, own.output);
     }
     for (const MlpBranch& branch : layer.mlps) add_mlp(branch, rank, w);
   }

@@ -21,7 +21,7 @@ DecoderSpec parse_apertus(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kApertusDefaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
-  AttentionSpec& attention = mixer.attention;
+  AttentionSpec& attention = mixer.attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};

@@ -18,7 +18,7 @@ constexpr LayoutDefaults kArceeDefaults{.vocab_size = 32000,
 
 DecoderSpec parse_arcee(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kArceeDefaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   mlp.up.bias = mlp.down.bias = read_boolean(config, "mlp_bias", false);

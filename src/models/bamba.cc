@@ -26,7 +26,7 @@ constexpr LayoutDefaults kBambaDefaults{.vocab_size = 128000,
 DecoderSpec parse_bamba(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kBambaDefaults);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
   MlpBranch& branch = layer.mlps.front();
   branch.mlp.up.bias = branch.mlp.down.bias = read_boolean(c, "mlp_bias", false);
@@ -34,7 +34,7 @@ DecoderSpec parse_bamba(const JsonFields& c) {
   branch.norm.name = layer.name + ".pre_ff_layernorm";
   spec.norm.name = "model.final_layernorm";
   LayerSpec mamba = layer;
-  mamba.mixers.front().state =
+  mamba.mixers.front().mixer =
       mamba2_mixer(c, layer.name + ".mamba", spec.hidden_size, spec.norm.params);
   spec.kinds.push_back(std::move(mamba));
   const auto attends = read_numbers(c, "attn_layer_indices").value_or(std::vector<double>());

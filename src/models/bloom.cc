@@ -29,7 +29,7 @@ LayerSpec bloom_layer(const Heads& h, int64_t mlp_width, const NormParams& norm)
             .down = one_linear(layer + ".mlp.dense_4h_to_h", true)};
   return {
       .name = layer,
-      .mixers = {{.norm = {layer + ".input_layernorm", norm, true}, .attention = std::move(a)}},
+      .mixers = {{.norm = {layer + ".input_layernorm", norm, true}, .mixer = std::move(a)}},
       .mlps = {{.norm = {layer + ".post_attention_layernorm", norm, true}, .mlp = std::move(m)}}};
 }
 

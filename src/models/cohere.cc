@@ -28,7 +28,7 @@ constexpr LayoutDefaults kCohere2 = [] {
 
 DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaults) {
   DecoderSpec spec = common_layout(config, defaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.rope = RopePairing::neighbours;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   MlpBranch& mlp = spec.kinds.front().mlps.front();
@@ -41,7 +41,7 @@ DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaul
 DecoderSpec parse_cohere(const JsonFields& config) {
   DecoderSpec spec = cohere_layout(config, kCohere);
   if (!read_boolean(config, "use_qk_norm", false)) return spec;
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
   attention.head_norms = HeadNorms::each;

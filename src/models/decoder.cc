@@ -12,39 +12,16 @@
 namespace sluice {
 namespace {
 
-// Each has whole parts of a norm, or as many have each part together.
-void check_norm_parts(const StateMixerSpec& spec, Rank rank) {
-  const int64_t parts = spec.norm_parts;
-  if (parts <= 1 || parts % rank.size == 0 || rank.size % parts == 0) return;
-  fail(ErrorKind::usage, "--tensor-parallel-size {} does not divide the {} parts of a norm",
-       rank.size, spec.norm_parts);
-}
-
-// KV heads may be on several ranks; what is added up over ranks may not.
 void check_ranks(const DecoderSpec& spec, Rank rank) {
   for (const LayerSpec& layer : spec.kinds) {
-    for (const MixerBranch& mixer : layer.mixers) {
-      const Dimension& all = mixer.state ? mixer.state->heads : mixer.attention.heads;
-      const Dimension& keys = mixer.state ? mixer.state->key_heads : mixer.attention.kv_heads;
-      const int64_t heads = all.units(), kv = keys.units();
-      if (mixer.state) check_norm_parts(*mixer.state, rank);
-      const bool blocks_fit = rank.size == 1 || all.size / rank.size % all.multiple_of == 0;
-      bool kv_fits = kv % rank.size == 0 || rank.size % kv == 0;
-      if (heads % rank.size != 0 || !kv_fits || !blocks_fit) {
-        fail(
-            ErrorKind::usage,
-            "--tensor-parallel-size {} does not divide the model's {} heads and {} KV heads evenly",
-            rank.size, heads, kv);
+    for (const MixerBranch& mixer : layer.mixers)
+      std::visit([&](const auto& held) { held.check_ranks(rank); }, mixer.mixer);
+    each<MlpSpec>(layer, [&](const MlpSpec& mlp) {
+      if (rank.size > 1 && mlp.width.size < rank.size * mlp.width.multiple_of) {
+        fail(ErrorKind::usage, "--tensor-parallel-size {}: an MLP of {} has too little for each",
+             rank.size, mlp.width.size);
       }
-    }
-    for (const MlpBranch& branch : layer.mlps) {
-      each_mlp(branch, [&](const MlpSpec& mlp) {
-        if (rank.size > 1 && mlp.width.size < rank.size * mlp.width.multiple_of) {
-          fail(ErrorKind::usage, "--tensor-parallel-size {}: an MLP of {} has too little for each",
-               rank.size, mlp.width.size);
-        }
-      });
-    }
+    });
   }
 }
 
@@ -138,16 +115,12 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     Branch& branch = branches_.emplace_back();
     branch.input = mixer.input;
     branch.norm = add_norm(mixer.norm, number);
-    if (mixer.state) {
-      branch.state = &add_child<StateMixer>(*mixer.state, number, hidden_size_, rank);
-    } else {
-      branch.attention = &add_child<Attention>(model, mixer.attention, number, rank);
-    }
+    branch.mixer = &adopt(make_mixer(mixer.mixer, {model, number, rank}));
     branch.output_norm = add_norm(mixer.output_norm, number);
     branch.stream_norm = add_norm(mixer.stream_norm, number);
     branch.input_multiplier = mixer.input_multiplier;
     branch.multiplier = mixer.multiplier;
-    branch.mixer = first_mixer++;
+    branch.caches = first_mixer++;
   }
   for (const MlpBranch& mlp : spec.mlps) {
     check_beside(mlp.input);
@@ -187,11 +160,8 @@ void DecoderLayer::compute(const Branch& branch, const Context& context, const B
     branch.mlp->forward(context, act, x, y);
   } else if (branch.experts != nullptr) {
     branch.experts->forward(context, act, x, y);
-  } else if (branch.state != nullptr) {
-    branch.state->forward(context, batch.rows.kv, batch.mixers[branch.mixer], act, x, y);
   } else {
-    const LayerKv& kv = batch.mixers[branch.mixer].front();
-    branch.attention->forward(context, batch.rows, batch.rows.kv[kv.group], kv.cache, act, x, y);
+    branch.mixer->forward(context, {batch.rows, batch.mixers[branch.caches]}, act, x, y);
   }
   const Tensor out = y.columns(0, hidden_size_);
   if (branch.output_norm != nullptr) branch.output_norm->forward(context.kernels, out, out);
@@ -248,21 +218,15 @@ bool DecoderLayer::waits(const Kernels& kernels) const {
 
 std::vector<KvScaleNames> DecoderLayer::kv_scale_names() const {
   std::vector<KvScaleNames> names;
-  for (const Branch& branch : branches_) {
-    if (branch.is_mixer())
-      names.push_back(branch.attention != nullptr ? branch.attention->kv_scale_names()
-                                                  : KvScaleNames{});
-  }
+  for (const Branch& branch : branches_)
+    if (branch.mixer != nullptr) names.push_back(branch.mixer->kv_scale_names());
   return names;
 }
 
-std::vector<std::vector<KvSpec>> DecoderLayer::kv_specs(Rank rank) const {
+std::vector<std::vector<KvSpec>> DecoderLayer::kv_specs() const {
   std::vector<std::vector<KvSpec>> specs;
-  for (const Branch& branch : branches_) {
-    if (branch.is_mixer())
-      specs.push_back(branch.attention != nullptr ? branch.attention->kv_specs(rank)
-                                                  : branch.state->kv_specs());
-  }
+  for (const Branch& branch : branches_)
+    if (branch.mixer != nullptr) specs.push_back(branch.mixer->kv_specs());
   return specs;
 }
 
@@ -306,8 +270,9 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
 std::vector<float> CausalLM::alibi_slopes() const {
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
-      const AttentionSpec& a = mixer.attention;
-      if (a.alibi == 0) continue;
+      const auto* attention = std::get_if<AttentionSpec>(&mixer.mixer);
+      if (attention == nullptr || attention->alibi == 0) continue;
+      const AttentionSpec& a = *attention;
       const auto power = std::bit_floor(static_cast<uint64_t>(a.heads.units()));
       std::vector<float> slopes;
       for (uint64_t h = 0; h < static_cast<uint64_t>(a.heads.units()); ++h) {
@@ -327,7 +292,7 @@ std::vector<float> CausalLM::alibi_slopes() const {
 std::vector<std::vector<KvSpec>> CausalLM::kv_specs() const {
   std::vector<std::vector<KvSpec>> specs;
   for (const DecoderLayer* layer : layers_)
-    std::ranges::move(layer->kv_specs(rank_), std::back_inserter(specs));
+    std::ranges::move(layer->kv_specs(), std::back_inserter(specs));
   return specs;
 }
 
@@ -384,22 +349,10 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
   WorkspaceNeeds needs{max_rows, spec_.hidden_size};
   needs.grouped = grouped_weights_;
   for (const LayerSpec& layer : spec_.kinds) {
-    for (const MixerBranch& mixer : layer.mixers) {
-      if (mixer.state) {
-        needs.max_cols =
-            std::max({needs.max_cols, mixer.state->heads.size, mixer.state->selective.step_rank});
-        needs.state_keys = std::max(needs.state_keys, mixer.state->key_dim);
-        continue;
-      }
-      const int64_t queries = mixer.attention.heads.share(rank_).count;
-      needs.heads = std::max(needs.heads, queries / mixer.attention.head_dim);
-      needs.alibi |= mixer.attention.alibi != 0;
-      needs.max_cols = std::max(needs.max_cols, queries);
-      needs.key_dim = std::max(needs.key_dim, mixer.attention.head_dim);
-      needs.value_dim = needs.key_dim;
-    }
+    for (const MixerBranch& mixer : layer.mixers)
+      std::visit([&](const auto& held) { held.add_workspace(rank_, needs); }, mixer.mixer);
     for (const MlpBranch& branch : layer.mlps) {
-      each_mlp(branch, [&](const MlpSpec& mlp) {
+      each<MlpSpec>(branch, [&](const MlpSpec& mlp) {
         needs.max_cols = std::max(needs.max_cols, mlp.width.size);
       });
       if (!branch.experts) continue;

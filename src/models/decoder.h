@@ -8,11 +8,10 @@
 
 #include "kernels/kv_spec.h"
 #include "src/models/activations.h"
-#include "src/models/attention.h"
 #include "src/models/decoder_spec.h"
 #include "src/models/experts.h"
+#include "src/models/mixers/mixer.h"
 #include "src/models/mlp.h"
-#include "src/models/state_mixer.h"
 #include "src/nn/layers.h"
 
 namespace sluice {
@@ -60,23 +59,21 @@ class DecoderLayer : public Module {
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
   bool waits(const Kernels& kernels) const;                    // forward() for the stream
-  std::vector<KvScaleNames> kv_scale_names() const;            // of each mixer; a state has none
-  std::vector<std::vector<KvSpec>> kv_specs(Rank rank) const;  // of each mixer
+  std::vector<KvScaleNames> kv_scale_names() const;   // of each mixer; a state has none
+  std::vector<std::vector<KvSpec>> kv_specs() const;  // of each mixer
 
  private:
   struct Branch {
     BranchInput input = BranchInput::stream;
-    const Norm* norm = nullptr;            // or none
-    const Attention* attention = nullptr;  // or
-    const StateMixer* state = nullptr;     // or
-    const Mlp* mlp = nullptr;              // or
+    const Norm* norm = nullptr;    // or none
+    const Mixer* mixer = nullptr;  // or
+    const Mlp* mlp = nullptr;      // or
     const Experts* experts = nullptr;
     const Norm* output_norm = nullptr;  // or none
     const Norm* stream_norm = nullptr;  // or none
     float input_multiplier = 1;
     float multiplier = 1;
-    size_t mixer = 0;  // of the model, for its cache
-    bool is_mixer() const { return mlp == nullptr && experts == nullptr; }
+    size_t caches = 0;  // of a mixer: its number in the model
   };
   void check_beside(BranchInput input) const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);

@@ -27,7 +27,7 @@ DecoderSpec parse_dots1(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kDots1Defaults);
   const auto layers = std::ssize(spec.layers);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};

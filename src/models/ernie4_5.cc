@@ -33,7 +33,7 @@ constexpr LayoutDefaults kErnieMoe = [] {
 
 DecoderSpec ernie_layout(const JsonFields& config, const LayoutDefaults& defaults) {
   DecoderSpec spec = common_layout(config, defaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   attention.rope = RopePairing::neighbours;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "use_bias", false);

@@ -23,8 +23,8 @@ DecoderSpec parse_exaone4(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kExaone4Defaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
-  mixer.attention.q_norm = {mixer.attention.name + ".q_norm", spec.norm.params};
-  mixer.attention.k_norm = {mixer.attention.name + ".k_norm", spec.norm.params};
+  mixer.attention().q_norm = {mixer.attention().name + ".q_norm", spec.norm.params};
+  mixer.attention().k_norm = {mixer.attention().name + ".k_norm", spec.norm.params};
   norm_outputs(layer);
   const bool typed = config.has("layer_types");  // then the pattern may be letters
   const int64_t each =

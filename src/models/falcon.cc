@@ -61,7 +61,7 @@ LayerSpec falcon_layer(const FalconLayout& layout, const Heads& h, int64_t mlp_w
             .down = one_linear(mlp + ".dense_4h_to_h", bias)};
   LayerSpec spec{
       .name = layer,
-      .mixers = {{.norm = {layer + ".input_layernorm", norm, true}, .attention = std::move(a)}},
+      .mixers = {{.norm = {layer + ".input_layernorm", norm, true}, .mixer = std::move(a)}},
       .mlps = {{.norm = {layer + ".post_attention_layernorm", norm, true}, .mlp = std::move(m)}}};
   if (!layout.parallel) return spec;
   spec.mlps.front().input = BranchInput::layer_input;
@@ -87,7 +87,7 @@ DecoderSpec parse_falcon(const JsonFields& c) {
   spec.kinds = {falcon_layer(layout, heads, mlp_width, eps, read_boolean(c, "bias", false))};
   spec.kinds.front().mlps.front().mlp.activation = read_activation(c, "activation", "gelu");
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 32, kMaxLayers)), 0);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   if (read_boolean(c, "alibi", false)) {
     // It is added before scores are divided.
     attention.alibi = 1 / std::sqrt(static_cast<float>(heads.head_dim));

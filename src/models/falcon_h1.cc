@@ -30,8 +30,8 @@ std::vector<double> multipliers(const JsonFields& c, const char* key, size_t cou
   return all;
 }
 
-StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, const DecoderSpec& spec) {
-  StateMixerSpec mamba = mamba2_mixer(c, name, spec.hidden_size, spec.norm.params, kKeys);
+Mamba2Spec mamba_mixer(const JsonFields& c, const std::string& name, const DecoderSpec& spec) {
+  Mamba2Spec mamba = mamba2_mixer(c, name, spec.hidden_size, spec.norm.params, kKeys);
   // Multipliers of the gate, x, B, C and the steps.
   const std::vector<double> of_parts = multipliers(c, "ssm_multipliers", 5);
   for (size_t part : {3, 2, 1, 0, 4})
@@ -45,13 +45,13 @@ DecoderSpec parse_falcon_h1(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kFalconH1Defaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch mamba{.input = BranchInput::layer_input, .norm = {}};
-  mamba.state = mamba_mixer(c, layer.name + ".mamba", spec);
+  mamba.mixer = mamba_mixer(c, layer.name + ".mamba", spec);
   mamba.input_multiplier = read_factor(c, "ssm_in_multiplier", 1);
   mamba.multiplier = read_factor(c, "ssm_out_multiplier", 1);
   MixerBranch& mixer = layer.mixers.front();
   mixer.input_multiplier = read_factor(c, "attention_in_multiplier", 1);
   mixer.multiplier = read_factor(c, "attention_out_multiplier", 1);
-  AttentionSpec& attention = mixer.attention;
+  AttentionSpec& attention = mixer.attention();
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
   attention.scale =
       read_factor(c, "key_multiplier", 1) / std::sqrt(static_cast<float>(attention.head_dim));

@@ -52,7 +52,7 @@ DecoderSpec gemma_layout(const JsonFields& config, const LayoutDefaults& default
          "{}: use_bidirectional_attention is true (a model of embeddings), which is not supported",
          config.where());
   DecoderSpec spec = common_layout(config, defaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 1; });
   spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
@@ -72,7 +72,7 @@ DecoderSpec gemma2_layout(const JsonFields& config, const LayoutDefaults& defaul
                           double logit_cap) {
   DecoderSpec spec = gemma_layout(config, defaults);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.scale = 1 / std::sqrt(read_factor(config, "query_pre_attn_scalar", 256));
   attention.soft_cap = read_cap(config, "attn_logit_softcapping", cap);
   spec.logit_soft_cap = read_cap(config, "final_logit_softcapping", logit_cap);
@@ -95,7 +95,7 @@ DecoderSpec parse_gemma2(const JsonFields& config) {
 
 DecoderSpec parse_gemma3(const JsonFields& config) {
   DecoderSpec spec = gemma2_layout(config, kGemma3, 0, 0);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.soft_cap = 0;  // the class has attn_logit_softcapping, and does not use it
   attention.q_norm = attention.k_norm = spec.norm;
   attention.q_norm.name = attention.name + ".q_norm";

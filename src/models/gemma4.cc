@@ -56,7 +56,7 @@ LayerSpec common_layer(const JsonFields& c, const DecoderSpec& spec) {
   LayerSpec layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
   MlpBranch& mlp = layer.mlps.front();
-  AttentionSpec& attention = mixer.attention;
+  AttentionSpec& attention = mixer.attention();
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
   attention.scale = 1;
   auto named = [&](const std::string& name) { return NormSpec{name, spec.norm.params}; };
@@ -83,7 +83,7 @@ struct LayerSizes {
 // their own, and since 5.24 under the numbers of the layers.
 std::vector<LayerSizes> read_layer_sizes(const JsonFields& c, const LayerSpec& common,
                                          const std::vector<int64_t>& windows) {
-  const AttentionSpec& attention = common.mixers.front().attention;
+  const AttentionSpec& attention = common.mixers.front().attention();
   const LayerSizes with_window{attention.head_dim, attention.kv_heads.units(),
                                common.mlps.front().mlp.width.size};
   LayerSizes full = with_window;
@@ -112,7 +112,7 @@ std::vector<LayerSizes> read_layer_sizes(const JsonFields& c, const LayerSpec& c
 }
 
 void use_sizes(const JsonFields& c, const LayerSizes& sizes, LayerSpec& layer) {
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   const int64_t heads = attention.heads.units(), d = sizes.head_dim;
   if (d % 2 != 0 || heads * d > kMaxWidth || heads % sizes.kv_heads != 0) {
     fail(
@@ -136,9 +136,9 @@ void use_full_attention(const JsonFields& c, AttentionSpec& attention) {
 
 // Lets a layer attend to the keys and values of layer `of`.
 void share(const JsonFields& c, size_t of, const LayerSpec& owner, LayerSpec& layer) {
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.shared_with = of;
-  attention.kv_heads = owner.mixers.front().attention.kv_heads;
+  attention.kv_heads = owner.mixers.front().attention().kv_heads;
   attention.keys_are_values = false;
   attention.qkv.parts.resize(1);
   attention.k_norm = attention.v_norm = {};
@@ -184,7 +184,7 @@ void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec)
   windows.back() = 0;
   const std::vector<LayerSizes> sizes = read_layer_sizes(c, common, windows);
   const int64_t own = count - c.integer_or("num_kv_shared_layers", 0, count - 1, 0);
-  const AttentionSpec& attention = common.mixers.front().attention;
+  const AttentionSpec& attention = common.mixers.front().attention();
   std::optional<size_t> last[2];
   std::vector<LayerKind> kinds;
   spec.kinds.clear();
@@ -206,9 +206,9 @@ void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec)
     if (spec.layers[i] < kinds.size()) continue;
     kinds.push_back(kind);
     LayerSpec layer = common;
-    layer.mixers.front().attention.window = windows[i];
+    layer.mixers.front().attention().window = windows[i];
     use_sizes(c, sizes[i], layer);
-    if (kind.full) use_full_attention(c, layer.mixers.front().attention);
+    if (kind.full) use_full_attention(c, layer.mixers.front().attention());
     if (kind.shared) share(c, *last[full], spec.layer(*last[full]), layer);
     spec.kinds.push_back(std::move(layer));
   }
@@ -218,11 +218,11 @@ DecoderSpec parse_gemma4(const JsonFields& c) {
   refuse_others(c);
   DecoderSpec spec = common_layout(c, kGemma4Defaults);
   LayerSpec layer = common_layer(c, spec);
-  layer.mixers.front().attention.angles = kWindowRope;
+  layer.mixers.front().attention().angles = kWindowRope;
   add_layer_inputs(c, spec, layer);
   make_kinds(c, layer, spec);
   const int64_t full_head_dim =
-      spec.layer(spec.layers.size() - 1).mixers.front().attention.head_dim;
+      spec.layer(spec.layers.size() - 1).mixers.front().attention().head_dim;
   spec.ropes.push_back(full_rope(c, full_head_dim, spec.max_positions));
   spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
   spec.logit_soft_cap = read_cap(c, "final_logit_softcapping", 0);

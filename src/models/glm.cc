@@ -37,7 +37,7 @@ constexpr LayoutDefaults kGlmMoe = [] {
 
 DecoderSpec parse_glm(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kGlmDefaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.rope = RopePairing::neighbours;
   attention.qkv.bias = read_boolean(config, "attention_bias", true);
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
@@ -56,7 +56,7 @@ DecoderSpec parse_glm4(const JsonFields& config) {
 DecoderSpec parse_glm_moe(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kGlmMoe);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = read_boolean(c, "attention_bias", false);
   if (read_boolean(c, "use_qk_norm", false)) {
     attention.q_norm = {attention.name + ".q_norm", spec.norm.params};

@@ -25,13 +25,13 @@ LayerSpec gpt2_layer(int64_t hidden, const Heads& h, int64_t mlp_width, const No
               .up = one_linear(layer + ".mlp.c_fc", true, true),
               .down = one_linear(layer + ".mlp.c_proj", true, true)};
   return {.name = layer,
-          .mixers = {{.norm = {layer + ".ln_1", norm, true}, .attention = std::move(attention)}},
+          .mixers = {{.norm = {layer + ".ln_1", norm, true}, .mixer = std::move(attention)}},
           .mlps = {{.norm = {layer + ".ln_2", norm, true}, .mlp = std::move(mlp)}}};
 }
 
 // Scores may be divided by the number of their layer: then each layer is a kind of its own.
 void scale_scores(const JsonFields& c, DecoderSpec& spec) {
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   if (!read_boolean(c, "scale_attn_weights", true)) attention.scale = 1;
   if (!read_boolean(c, "scale_attn_by_inverse_layer_idx", false)) return;
   const float scale = attention.scale != 0 ? attention.scale
@@ -39,7 +39,7 @@ void scale_scores(const JsonFields& c, DecoderSpec& spec) {
   spec.kinds.resize(spec.layers.size(), spec.kinds.front());
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     spec.layers[l] = l;
-    spec.kinds[l].mixers.front().attention.scale = scale / static_cast<float>(l + 1);
+    spec.kinds[l].mixers.front().attention().scale = scale / static_cast<float>(l + 1);
   }
 }
 

@@ -27,7 +27,7 @@ LayerSpec gpt_neox_layer(const Heads& h, int64_t mlp_width, const NormParams& no
   return {
       .name = layer,
       .mixers = {{.norm = {layer + ".input_layernorm", norm, true},
-                  .attention = std::move(attention)}},
+                  .mixer = std::move(attention)}},
       .mlps = {{.norm = {layer + ".post_attention_layernorm", norm, true}, .mlp = std::move(mlp)}}};
 }
 

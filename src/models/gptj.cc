@@ -24,7 +24,7 @@ LayerSpec gptj_layer(const Heads& h, int64_t mlp_width, const NormParams& norm) 
             .up = one_linear(mlp + ".fc_in", true),
             .down = one_linear(mlp + ".fc_out", true)};
   return {.name = layer,
-          .mixers = {{.norm = {layer + ".ln_1", norm, true}, .attention = std::move(a)}},
+          .mixers = {{.norm = {layer + ".ln_1", norm, true}, .mixer = std::move(a)}},
           .mlps = {{.input = BranchInput::layer_input, .norm = {}, .mlp = std::move(m)}}};
 }
 

@@ -24,7 +24,7 @@ constexpr LayoutDefaults kGraniteDefaults{.vocab_size = 32000,
 DecoderSpec parse_common(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kGraniteDefaults);
   MixerBranch& mixer = spec.kinds.front().mixers.front();
-  AttentionSpec& attention = mixer.attention;
+  AttentionSpec& attention = mixer.attention();
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
   attention.scale = read_factor(c, "attention_multiplier", 1);
   mixer.multiplier = spec.kinds.front().mlps.front().multiplier =
@@ -65,7 +65,7 @@ DecoderSpec parse_hybrid(const JsonFields& c) {
   DecoderSpec spec = parse_common(c);
   LayerSpec& layer = spec.kinds.front();
   if (c.string_or("position_embedding_type", "") != "rope") {
-    layer.mixers.front().attention.rope = std::nullopt;
+    layer.mixers.front().attention().rope = std::nullopt;
     spec.ropes.clear();
   }
   MlpSpec& mlp = layer.mlps.front().mlp;
@@ -79,7 +79,7 @@ DecoderSpec parse_hybrid(const JsonFields& c) {
   if (experts) experts->shared = mlp;
   layer.mlps.front().experts = experts;
   LayerSpec mamba = layer;
-  mamba.mixers.front().state =
+  mamba.mixers.front().mixer =
       mamba2_mixer(c, layer.name + ".mamba", spec.hidden_size, spec.norm.params);
   spec.kinds.push_back(std::move(mamba));
   const char* types = c.has("layers_block_type") ? "layers_block_type" : "layer_types";

@@ -35,7 +35,7 @@ void stretch(RopeConfig& rope, double alpha, const std::string& where) {
 
 DecoderSpec parse_hunyuan(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kHunyuanDefaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".query_layernorm", spec.norm.params};
   attention.k_norm = {attention.name + ".key_layernorm", spec.norm.params};

@@ -51,15 +51,15 @@ DecoderSpec parse_jamba(const JsonFields& c) {
   spec.ropes.clear();
   spec.norm.name = "model.final_layernorm";
   LayerSpec& layer = spec.kinds.front();
-  layer.mixers.front().attention.rope = std::nullopt;
+  layer.mixers.front().attention().rope = std::nullopt;
   MlpBranch& mlp = layer.mlps.front();
   mlp.norm.name = layer.name + ".pre_ff_layernorm";
   name_mlp(mlp.mlp, layer.name + ".feed_forward", "gate_proj", "up_proj", "down_proj");
   LayerSpec mamba = layer;
-  StateMixerSpec mixer = mamba_mixer(c, layer.name + ".mamba", spec.hidden_size);
+  MambaSpec mixer = mamba_mixer(c, layer.name + ".mamba", spec.hidden_size);
   for (const char* name : {".dt_layernorm", ".b_layernorm", ".c_layernorm"})
-    mixer.selective.norms.push_back({.name = mixer.name + name, .params = spec.norm.params});
-  mamba.mixers.front().state = std::move(mixer);
+    mixer.norms.push_back({.name = mixer.name + name, .params = spec.norm.params});
+  mamba.mixers.front().mixer = std::move(mixer);
   spec.kinds.push_back(std::move(mamba));
   const std::vector<bool> attends = read_layers(c, "attn", 8, 4, spec.layers.size());
   for (size_t l = 0; l < spec.layers.size(); ++l) spec.layers[l] = attends[l] ? 0 : 1;

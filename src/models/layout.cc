@@ -31,7 +31,7 @@ LayerSpec common_layer(const Heads& h, int64_t mlp_width, const NormParams& norm
       .down = {.name = mlp + ".down_proj", .parts = {{mlp + ".down_proj"}}}};
   return {.name = layer,
           .mixers = {{.norm = {layer + ".input_layernorm", norm, norm_bias},
-                      .attention = std::move(a)}},
+                      .mixer = std::move(a)}},
           .mlps = {{.norm = {layer + ".post_attention_layernorm", norm, norm_bias},
                     .mlp = std::move(m)}}};
 }
@@ -113,7 +113,7 @@ void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers) {
     if (spec.layers[i] < known.size()) continue;
     known.push_back(layers[i]);
     spec.kinds.push_back(layer);
-    AttentionSpec& attention = spec.kinds.back().mixers.front().attention;
+    AttentionSpec& attention = spec.kinds.back().mixers.front().attention();
     attention.window = layers[i].window;
     attention.angles = layers[i].rope.value_or(0);
     if (!layers[i].rope) attention.rope = std::nullopt;
@@ -134,8 +134,10 @@ bool is_fused(const LinearSpec& linear) {
 }
 
 bool use_kv_heads(int64_t count, LayerSpec& layer) {
-  if (layer.mixers.size() != 1 || layer.mixers.front().state) return false;
-  AttentionSpec& attention = layer.mixers.front().attention;
+  if (layer.mixers.size() != 1 ||
+      !std::holds_alternative<AttentionSpec>(layer.mixers.front().mixer))
+    return false;
+  AttentionSpec& attention = layer.mixers.front().attention();
   if (count < 1 || attention.heads.units() % count != 0 || is_fused(attention.qkv)) return false;
   attention.kv_heads = {.size = count * attention.head_dim, .unit = attention.head_dim};
   return true;

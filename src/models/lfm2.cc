@@ -44,20 +44,15 @@ int64_t mlp_width(const JsonFields& c, int64_t width) {
   return (static_cast<int64_t>(factor * static_cast<double>(width)) + unit - 1) / unit * unit;
 }
 
-StateMixerSpec short_convolution(const JsonFields& c, const std::string& name, int64_t channels) {
+ShortConvolutionSpec short_convolution(const JsonFields& c, const std::string& name, int64_t channels) {
   const bool bias = read_boolean(c, "conv_bias", false);
   const std::string input = name + ".in_proj";
-  const Dimension all{.size = channels};
   c.refuse_null({"conv_L_cache"});
   const int64_t width = c.integer_or("conv_L_cache", 2, kMostConvWidth, 3);
   // Stored are B, C and x of C * convolution(B * x).
   return {
       .name = name,
-      .kind = StateKind::convolution,
-      .heads = all,
-      .key_heads = all,
-      .key_dim = 1,
-      .value_dim = 1,
+      .channels = {.size = channels},
       .input = {.name = input,
                 .parts = {{input, {.first = channels}}, {input}, {input, {.first = 2 * channels}}},
                 .bias = bias},
@@ -79,7 +74,7 @@ DecoderSpec lfm2_layout(const JsonFields& c, const LayoutDefaults& defaults) {
   spec.tie_word_embeddings = read_boolean(c, "tie_embedding", spec.tie_word_embeddings);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
-  AttentionSpec& attention = mixer.attention;
+  AttentionSpec& attention = mixer.attention();
   attention.output = one_linear(attention.name + ".out_proj", false);
   attention.q_norm = {attention.name + ".q_layernorm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_layernorm", spec.norm.params};
@@ -89,7 +84,7 @@ DecoderSpec lfm2_layout(const JsonFields& c, const LayoutDefaults& defaults) {
   name_mlp(branch.mlp, layer.name + ".feed_forward", "w1", "w3", "w2");
   spec.norm.name = "model.embedding_norm";
   LayerSpec convolution = layer;
-  convolution.mixers.front().state = short_convolution(c, layer.name + ".conv", spec.hidden_size);
+  convolution.mixers.front().mixer = short_convolution(c, layer.name + ".conv", spec.hidden_size);
   spec.kinds.push_back(std::move(convolution));
   spec.layers = layer_kinds(c, std::ssize(spec.layers));
   return spec;

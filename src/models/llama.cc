@@ -19,7 +19,7 @@ constexpr LayoutDefaults kLlamaDefaults{.vocab_size = 32000,
 DecoderSpec parse_llama(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kLlamaDefaults);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   MlpSpec& mlp = layer.mlps.front().mlp;
   mlp.up.bias = mlp.down.bias = read_boolean(config, "mlp_bias", false);

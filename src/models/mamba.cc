@@ -45,7 +45,7 @@ DecoderSpec parse_mamba(const JsonFields& c) {
   const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5)};
   const std::string layer = "backbone.layers.{}";
   MixerBranch mixer{.norm = {layer + ".norm", norm}};
-  mixer.state = mamba_mixer(c, layer + ".mixer", spec.hidden_size, kMambaKeys);
+  mixer.mixer = mamba_mixer(c, layer + ".mixer", spec.hidden_size, kMambaKeys);
   spec.kinds = {{.name = layer, .mixers = {std::move(mixer)}, .mlps = {}}};
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 32, kMaxLayers)), 0);
   spec.norm = {"backbone.norm_f", norm};
@@ -55,16 +55,16 @@ DecoderSpec parse_mamba(const JsonFields& c) {
 
 DecoderSpec parse_falcon_mamba(const JsonFields& c) {
   DecoderSpec spec = parse_mamba(c);
-  StateMixerSpec& mixer = *spec.kinds.front().mixers.front().state;
+  MambaSpec& mixer = std::get<MambaSpec>(spec.kinds.front().mixers.front().mixer);
   const NormParams params{.eps = read_eps(c, "mixer_rms_eps", 1e-6)};
   for (const char* name : {".dt_layernorm", ".b_layernorm", ".c_layernorm"})
-    mixer.selective.norms.push_back({.name = mixer.name + name, .params = params, .weight = false});
+    mixer.norms.push_back({.name = mixer.name + name, .params = params, .weight = false});
   return spec;
 }
 
 }  // namespace
 
-StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, int64_t hidden_size,
+MambaSpec mamba_mixer(const JsonFields& c, const std::string& name, int64_t hidden_size,
                            const MambaKeys& keys) {
   const int64_t channels = read_channels(c, hidden_size, keys);
   const int64_t state = read_size(c, keys.state, 16, kMostSelectiveKeys);
@@ -77,25 +77,22 @@ StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, int64_t
   const bool bias = read_boolean(c, keys.bias, false);
   const std::string input = name + ".in_proj", of_values = name + ".x_proj";
   return {.name = name,
-          .kind = StateKind::selective,
-          .heads = {.size = channels},
-          .key_heads = {.size = state, .unit = state},
+          .channels = {.size = channels},
           .key_dim = state,
-          .value_dim = 1,
+          .step_rank = rank,
           .input = {.name = input, .parts = {{input}, {input, {.first = channels}}}, .bias = bias},
           .convolution = {.name = name + ".conv1d",
                           .width = width,
                           .bias = conv_bias,
                           .silu = true,
                           .first = {0}},
+          .scan_inputs = {.name = of_values,
+                          .parts = {{of_values},
+                                    {of_values, {.first = rank}},
+                                    {of_values, {.first = rank + state}}}},
+          .steps = one_linear(name + ".dt_proj", true),
           .log_rates = name + ".A_log",
           .skip = name + ".D",
-          .selective = {.step_rank = rank,
-                        .inputs = {.name = of_values,
-                                   .parts = {{of_values},
-                                             {of_values, {.first = rank}},
-                                             {of_values, {.first = rank + state}}}},
-                        .steps = one_linear(name + ".dt_proj", true)},
           .output = one_linear(name + ".out_proj", bias)};
 }
 

@@ -21,7 +21,7 @@ struct MambaKeys {
 };
 
 // Under `name`, without norms of what the scan reads.
-StateMixerSpec mamba_mixer(const JsonFields& config, const std::string& name, int64_t hidden_size,
+MambaSpec mamba_mixer(const JsonFields& config, const std::string& name, int64_t hidden_size,
                            const MambaKeys& keys = {});
 
 }  // namespace sluice

@@ -33,7 +33,7 @@ double limit_of(const JsonFields& c, const Json& value) {
   return limit;
 }
 
-void read_limits(const JsonFields& c, StateMixerSpec& spec) {
+void read_limits(const JsonFields& c, Mamba2Spec& spec) {
   if (!c.has("time_step_limit")) return;
   const Json& limits = c.raw("time_step_limit");
   if (!limits.is_array() || limits.size() != 2)
@@ -68,7 +68,7 @@ DecoderSpec parse_mamba2(const JsonFields& c) {
   const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5)};
   const std::string layer = "backbone.layers.{}";
   MixerBranch mixer{.norm = {layer + ".norm", norm}};
-  mixer.state = mamba2_mixer(c, layer + ".mixer", spec.hidden_size, norm, kMamba2Keys);
+  mixer.mixer = mamba2_mixer(c, layer + ".mixer", spec.hidden_size, norm, kMamba2Keys);
   spec.kinds = {{.name = layer, .mixers = {std::move(mixer)}, .mlps = {}}};
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 64, kMaxLayers)), 0);
   spec.norm = {"backbone.norm_f", norm};
@@ -78,7 +78,7 @@ DecoderSpec parse_mamba2(const JsonFields& c) {
 
 }  // namespace
 
-StateMixerSpec mamba2_mixer(const JsonFields& c, const std::string& name, int64_t hidden_size,
+Mamba2Spec mamba2_mixer(const JsonFields& c, const std::string& name, int64_t hidden_size,
                             const NormParams& norm, const Mamba2Keys& keys) {
   const int64_t heads = read_size(c, keys.heads, keys.absent_heads);
   const int64_t head_dim = read_head_dim(c, hidden_size, heads, keys);
@@ -96,8 +96,7 @@ StateMixerSpec mamba2_mixer(const JsonFields& c, const std::string& name, int64_
   const bool input_bias = read_boolean(c, keys.input_bias, false);
   const bool output_bias = read_boolean(c, keys.output_bias, false);
   const std::string input = name + ".in_proj";
-  StateMixerSpec spec{.name = name,
-                      .kind = StateKind::state_space,
+  Mamba2Spec spec{.name = name,
                       .heads = {.size = inner, .unit = head_dim},
                       .key_heads = {.size = keys_size, .unit = state},
                       .key_dim = state,

@@ -31,7 +31,7 @@ struct Mamba2Keys {
 };
 
 // Under `name`, with a norm of each group's part of the output, after its gate.
-StateMixerSpec mamba2_mixer(const JsonFields& config, const std::string& name, int64_t hidden_size,
+Mamba2Spec mamba2_mixer(const JsonFields& config, const std::string& name, int64_t hidden_size,
                             const NormParams& norm, const Mamba2Keys& keys = {});
 
 }  // namespace sluice

@@ -29,7 +29,7 @@ DecoderSpec parse_minimax(const JsonFields& c) {
   }
   DecoderSpec spec = common_layout(c, defaults);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
   attention.head_norms = HeadNorms::row;

@@ -53,7 +53,7 @@ DecoderSpec parse_ministral3(const JsonFields& config) {
   spec.ropes = {rope, rope};
   spec.ropes[1].position_beta = rope_number(config, "llama_4_scaling_beta", 0.1);
   check_angles(spec.ropes[1], config.where());
-  for (LayerSpec& layer : spec.kinds) layer.mixers.front().attention.query_angles = 1;
+  for (LayerSpec& layer : spec.kinds) layer.mixers.front().attention().query_angles = 1;
   return spec;
 }
 

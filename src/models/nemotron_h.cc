@@ -32,8 +32,8 @@ const char* named(const JsonFields& c, const char* older, const char* key) {
   return c.has(older) ? older : key;
 }
 
-StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, const DecoderSpec& spec) {
-  StateMixerSpec mamba = mamba2_mixer(c, name, spec.hidden_size, spec.norm.params,
+Mamba2Spec mamba_mixer(const JsonFields& c, const std::string& name, const DecoderSpec& spec) {
+  Mamba2Spec mamba = mamba2_mixer(c, name, spec.hidden_size, spec.norm.params,
                                       {.heads = "mamba_num_heads",
                                        .head_dim = "mamba_head_dim",
                                        .absent_head_dim = 64,
@@ -99,7 +99,7 @@ DecoderSpec parse_nemotron_h(const JsonFields& c) {
   spec.norm.name = "backbone.norm_f";
   const std::string layer = "backbone.layers.{}", mixer = layer + ".mixer";
   const NormSpec norm{layer + ".norm", spec.norm.params};
-  AttentionSpec attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec attention = spec.kinds.front().mixers.front().attention();
   attention.name = mixer;
   attention.qkv.name = mixer + ".qkv_proj";
   attention.qkv.parts = {{mixer + ".q_proj"}, {mixer + ".k_proj"}, {mixer + ".v_proj"}};
@@ -111,9 +111,9 @@ DecoderSpec parse_nemotron_h(const JsonFields& c) {
   mlp.mlp.up.bias = mlp.mlp.down.bias = read_boolean(c, "mlp_bias", false);
   use_plain_mlp(mlp.mlp, "up_proj", "down_proj");
   MixerBranch mamba{.norm = norm};
-  mamba.state = mamba_mixer(c, mixer, spec);
+  mamba.mixer = mamba_mixer(c, mixer, spec);
   spec.kinds = {{.name = layer, .mixers = {std::move(mamba)}, .mlps = {}},
-                {.name = layer, .mixers = {{.norm = norm, .attention = attention}}, .mlps = {}},
+                {.name = layer, .mixers = {{.norm = norm, .mixer = attention}}, .mlps = {}},
                 {.name = layer, .mixers = {}, .mlps = {mlp}}};
   spec.layers = layer_kinds(c);
   if (std::ranges::count(spec.layers, kExperts) > 0) {

@@ -40,7 +40,7 @@ constexpr LayoutDefaults kOlmoe = [] {
 DecoderSpec olmo_layout(const JsonFields& config, const LayoutDefaults& defaults) {
   DecoderSpec spec = common_layout(config, defaults);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
@@ -70,7 +70,7 @@ DecoderSpec parse_olmo3(const JsonFields& config) {
   constexpr int64_t kWindow = 4096, kFullEach = 4;
   DecoderSpec spec = olmo_layout(config, kOlmo3);
   norm_outputs(spec.kinds.front());
-  const AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  const AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   spec.ropes.push_back(parse_rope(config, {.head_dim = attention.head_dim,
                                            .max_positions = spec.max_positions,
                                            .default_theta = kOlmo3.rope_theta,

@@ -29,7 +29,7 @@ LayerSpec opt_layer(const Heads& h, int64_t mlp_width, bool bias) {
             .down = one_linear(layer + ".fc2", bias)};
   return {.name = layer,
           .mixers = {{.norm = {layer + ".self_attn_layer_norm", norm, true},
-                      .attention = std::move(a)}},
+                      .mixer = std::move(a)}},
           .mlps = {{.norm = {layer + ".final_layer_norm", norm, true}, .mlp = std::move(m)}}};
 }
 

@@ -24,7 +24,7 @@ constexpr LayoutDefaults kPhiDefaults{.vocab_size = 51200,
 
 DecoderSpec parse_phi(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kPhiDefaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.output = one_linear(attention.name + ".dense", true);
   attention.qkv.bias = true;
   if (read_boolean(config, "qk_layernorm", false)) {

@@ -22,7 +22,7 @@ constexpr LayoutDefaults kPhi3Defaults{.vocab_size = 32064,
 DecoderSpec parse_phi3(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kPhi3Defaults);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   fuse(attention.qkv, attention.name + ".qkv_proj",
        {0, attention.heads.size, attention.heads.size + attention.kv_heads.size});
   MlpSpec& mlp = layer.mlps.front().mlp;

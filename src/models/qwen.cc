@@ -86,14 +86,14 @@ std::vector<int64_t> windows(const JsonFields& config, int64_t layers, int64_t f
 DecoderSpec parse_qwen2(const JsonFields& config) {
   const bool vl = is_of_vl(config);
   DecoderSpec spec = common_layout(config, vl ? kQwen2Vl : kQwen2);
-  spec.kinds.front().mixers.front().attention.qkv.bias = true;
+  spec.kinds.front().mixers.front().attention().qkv.bias = true;
   use_windows(spec, windows(config, std::ssize(spec.layers), vl ? 80 : 28));
   return spec;
 }
 
 DecoderSpec qwen3_layout(const JsonFields& config, const LayoutDefaults& defaults) {
   DecoderSpec spec = common_layout(config, defaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
@@ -120,7 +120,7 @@ DecoderSpec parse_qwen2_moe(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kQwen2Moe);
   const auto layers = std::ssize(spec.layers);
   LayerSpec& layer = spec.kinds.front();
-  layer.mixers.front().attention.qkv.bias = read_boolean(config, "qkv_bias", true);
+  layer.mixers.front().attention().qkv.bias = read_boolean(config, "qkv_bias", true);
   const MlpSpec& mlp = layer.mlps.front().mlp;
   ExpertsSpec experts = moe_experts(config, {.absent_count = 60, .absent_used = 4}, 1408, mlp);
   experts.shared =

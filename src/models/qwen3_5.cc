@@ -57,7 +57,7 @@ Dimension read_state_heads(const JsonFields& c, const char* heads, int64_t absen
   return {.size = count * dim, .unit = dim};
 }
 
-StateMixerSpec delta_mixer(const JsonFields& c, const std::string& name, const NormParams& norm) {
+GatedDeltaNetSpec delta_mixer(const JsonFields& c, const std::string& name, const NormParams& norm) {
   const int64_t key_dim = read_size(c, "linear_key_head_dim", 128);
   const int64_t value_dim = read_size(c, "linear_value_head_dim", 128);
   const Dimension keys = read_state_heads(c, "linear_num_key_heads", 16, key_dim);
@@ -70,7 +70,6 @@ StateMixerSpec delta_mixer(const JsonFields& c, const std::string& name, const N
   const int64_t width = c.integer_or("linear_conv_kernel_dim", 2, kMostConvWidth, 4);
   const std::string qkv = name + ".in_proj_qkv";
   return {.name = name,
-          .kind = StateKind::delta,
           .heads = values,
           .key_heads = keys,
           .key_dim = key_dim,
@@ -94,7 +93,7 @@ StateMixerSpec delta_mixer(const JsonFields& c, const std::string& name, const N
 
 // Qwen3-Next has queries, keys, values and the gate of a key head and its value heads, then those
 // of the next, in one tensor, and so steps and decays in another.
-void interleave_inputs(StateMixerSpec& mixer) {
+void interleave_inputs(GatedDeltaNetSpec& mixer) {
   const int64_t keys = mixer.key_dim, of_key = mixer.heads.units() / mixer.key_heads.units();
   const int64_t values = of_key * mixer.value_dim, stride = 2 * (keys + values);
   const std::string qkvz = mixer.name + ".in_proj_qkvz", ba = mixer.name + ".in_proj_ba";
@@ -121,14 +120,14 @@ DecoderSpec qwen3_5_layout(const JsonFields& c, const LayoutDefaults& defaults) 
   LayerSpec& layer = spec.kinds.front();
   if (layer.mlps.front().mlp.activation != Activation::silu)
     fail(ErrorKind::refused, "{}: hidden_act must be silu", c.where());
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   add_gate(c, attention);
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
   const NormParams plain = spec.norm.params;
   each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 1; });
   LayerSpec linear = layer;
-  linear.mixers.front().state = delta_mixer(c, layer.name + ".linear_attn", plain);
+  linear.mixers.front().mixer = delta_mixer(c, layer.name + ".linear_attn", plain);
   spec.kinds.push_back(std::move(linear));
   spec.layers = layer_kinds(c, std::ssize(spec.layers));
   spec.prefixes = {"model.", "model.language_model.", "language_model.model.", "language_model."};
@@ -163,7 +162,7 @@ DecoderSpec parse_next(const JsonFields& c) {
   ExpertsSpec experts =
       moe_experts(c, {.absent_count = 512, .absent_used = 10}, spec.kinds.front().mlps.front().mlp);
   experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
-  interleave_inputs(*spec.kinds.back().mixers.front().state);
+  interleave_inputs(std::get<GatedDeltaNetSpec>(spec.kinds.back().mixers.front().mixer));
   use_experts(spec, experts, read_sparse_layers(c, std::ssize(spec.layers)));
   return spec;
 }

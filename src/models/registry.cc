@@ -152,12 +152,9 @@ void apply(const SourceFacts& facts, Model& model) {
     refuse("its matrices are [outputs, inputs], which GPT-2's are not elsewhere");
   if (facts.stacked_heads) refuse("its fused q, k and v do not lie head by head");
   DecoderSpec& spec = model.spec;
-  for (LayerSpec& layer : spec.kinds) {
-    for (MixerBranch& mixer : layer.mixers) {
-      if (facts.interleaved_rope && mixer.attention.rope)
-        mixer.attention.rope = RopePairing::neighbours;
-    }
-  }
+  each<AttentionSpec>(spec, [&](AttentionSpec& attention) {
+    if (facts.interleaved_rope && attention.rope) attention.rope = RopePairing::neighbours;
+  });
   if (!use_layer_counts(spec, facts.layers))
     refuse("its layers differ in their numbers of KV heads, or in the widths of their MLPs");
   if (facts.norms_have_one) each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 0; });

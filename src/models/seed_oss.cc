@@ -19,7 +19,7 @@ constexpr LayoutDefaults kSeedOssDefaults{.vocab_size = 155136,
 
 DecoderSpec parse_seed_oss(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kSeedOssDefaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.qkv.bias = read_boolean(config, "attention_bias", true);
   attention.output.bias = read_boolean(config, "attention_out_bias", false);
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;

@@ -35,7 +35,7 @@ std::vector<bool> rotating(const JsonFields& c, int64_t layers) {
 
 DecoderSpec parse_smollm3(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kSmolLm3Defaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   mlp.up.bias = mlp.down.bias = read_boolean(config, "mlp_bias", false);

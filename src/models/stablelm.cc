@@ -26,7 +26,7 @@ constexpr LayoutDefaults kStableLmDefaults{.vocab_size = 50304,
 DecoderSpec parse_stablelm(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kStableLmDefaults);
   LayerSpec& layer = spec.kinds.front();
-  AttentionSpec& attention = layer.mixers.front().attention;
+  AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = read_boolean(config, "use_qkv_bias", false);
   if (read_boolean(config, "qk_layernorm", false)) {
     attention.q_norm = {attention.name + ".q_layernorm", spec.norm.params};

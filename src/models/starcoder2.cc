@@ -24,7 +24,7 @@ constexpr LayoutDefaults kStarcoder2Defaults{.vocab_size = 49152,
 
 DecoderSpec parse_starcoder2(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kStarcoder2Defaults);
-  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "use_bias", true);
   mlp.up.bias = mlp.down.bias = attention.qkv.bias;

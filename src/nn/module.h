@@ -36,7 +36,11 @@ class Module {
 
   template <class M, class... Args>
   M& add_child(Args&&... args) {
-    auto child = std::make_unique<M>(std::forward<Args>(args)...);
+    return adopt(std::make_unique<M>(std::forward<Args>(args)...));
+  }
+
+  template <class M>
+  M& adopt(std::unique_ptr<M> child) {
     M& made = *child;
     children_.push_back(std::move(child));
     return made;

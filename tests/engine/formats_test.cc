@@ -82,7 +82,7 @@ class Formats : public testing::TestWithParam<fs::path> {
 // Returns the stored row for a row of the hub's checkpoint: GGUF's Llama stores the two of a rotary
 // pair side by side.
 int64_t stored_row(const Session& session, const Piece& piece, int64_t row) {
-  const AttentionSpec& attention = session.model().spec.layer(0).mixers.front().attention;
+  const AttentionSpec& attention = session.model().spec.layer(0).mixers.front().attention();
   const bool rotated =
       piece.source.ends_with("q_proj.weight") || piece.source.ends_with("k_proj.weight");
   if (attention.rope != RopePairing::neighbours || !rotated) return row;

@@ -29,13 +29,13 @@ DecoderSpec parse_family(const std::string& architecture, const Json& fields) {
 
 // Returns the attention of a model whose layers differ in nothing but their windows.
 const AttentionSpec& attention(const DecoderSpec& spec) {
-  return spec.kinds.front().mixers.front().attention;
+  return spec.kinds.front().mixers.front().attention();
 }
 const MlpSpec& mlp(const DecoderSpec& spec) { return spec.kinds.front().mlps.front().mlp; }
 std::vector<int64_t> windows(const DecoderSpec& spec) {
   std::vector<int64_t> all;
   for (size_t i = 0; i < spec.layers.size(); ++i)
-    all.push_back(spec.layer(i).mixers.front().attention.window);
+    all.push_back(spec.layer(i).mixers.front().attention().window);
   return all;
 }
 
@@ -105,7 +105,7 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
     if (c.ropes.empty()) continue;
     const Json& ropes = expected["rope_parameters"];
     for (const LayerSpec& layer : c.kinds) {
-      const AttentionSpec& a = layer.mixers.front().attention;
+      const AttentionSpec& a = layer.mixers.front().attention();
       const char* layers = a.window > 0 ? "sliding_attention" : "full_attention";
       expect_rope(c.ropes[a.angles], a.head_dim, ropes.contains(layers) ? ropes[layers] : ropes);
     }
@@ -126,8 +126,9 @@ TEST(Families, RopeFieldsWithoutThetaHaveTheClasssOwn) {
     const DecoderSpec c = parse_family(architecture, fields);
     for (const LayerSpec& layer : c.kinds) {
       for (const MixerBranch& mixer : layer.mixers) {
-        const AttentionSpec& a = mixer.attention;
-        if (mixer.state || !a.rope) continue;
+        if (!std::holds_alternative<AttentionSpec>(mixer.mixer)) continue;
+        const AttentionSpec& a = mixer.attention();
+        if (!a.rope) continue;
         const char* layers = a.window > 0 ? "sliding_attention" : "full_attention";
         expect_rope(c.ropes[a.angles], a.head_dim,
                     expected.contains(layers) ? expected[layers] : expected);
@@ -178,26 +179,50 @@ std::vector<std::string> mixer_kinds(const DecoderSpec& spec) {
   std::vector<std::string> kinds;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     std::string& kind = kinds.emplace_back();
-    for (const MixerBranch& mixer : spec.layer(i).mixers) kind += mixer.state ? "s" : "a";
+    for (const MixerBranch& mixer : spec.layer(i).mixers) 
+      kind += std::holds_alternative<AttentionSpec>(mixer.mixer) ? "a" : "s";
     if (kind.empty()) kind = "-";
   }
   return kinds;
 }
 
-void expect_state(const StateMixerSpec& state, const Json& expected, int64_t hidden_size) {
+// What all mixers with a state have.
+template <class State>
+void expect_convolution(const State& state, const Json& expected) {
   EXPECT_EQ(state.convolution.width, expected["width"]);
   EXPECT_EQ(state.convolution.bias, !expected["bias"].is_null() && expected["bias"].get<bool>());
-  if (state.kind == StateKind::convolution) return;
-  if (state.kind == StateKind::selective) {
-    EXPECT_EQ(state.heads.units(), expected["expand"].get<int64_t>() * hidden_size);
-    EXPECT_EQ(state.key_dim, expected["key_dim"]);
-    EXPECT_EQ(state.selective.step_rank, expected["step_rank"]);
-    return;
-  }
+}
+
+void expect_state(const ShortConvolutionSpec& state, const Json& expected, int64_t /*hidden*/) {
+  expect_convolution(state, expected);
+}
+
+void expect_state(const MambaSpec& state, const Json& expected, int64_t hidden_size) {
+  expect_convolution(state, expected);
+  EXPECT_EQ(state.channels.units(), expected["expand"].get<int64_t>() * hidden_size);
+  EXPECT_EQ(state.key_dim, expected["key_dim"]);
+  EXPECT_EQ(state.step_rank, expected["step_rank"]);
+}
+
+// Gated DeltaNet or Mamba-2.
+template <class State>
+void expect_state(const State& state, const Json& expected, int64_t /*hidden*/) {
+  expect_convolution(state, expected);
   EXPECT_EQ(state.heads.units(), expected["heads"]);
   EXPECT_EQ(state.key_heads.units(), expected["key_heads"]);
   EXPECT_EQ(state.key_dim, expected["key_dim"]);
   EXPECT_EQ(state.value_dim, expected["value_dim"]);
+}
+
+void expect_mixer(const DecoderSpec& model, const AttentionSpec& a, const Json& expected) {
+  EXPECT_EQ(a.heads.units(), expected["num_attention_heads"]);
+  EXPECT_EQ(a.kv_heads.units(), expected["num_key_value_heads"]);
+  if (a.rope) expect_rope(model.ropes[a.angles], a.head_dim, expected["rope_parameters"]);
+}
+
+template <class State>
+void expect_mixer(const DecoderSpec& model, const State& state, const Json& expected) {
+  expect_state(state, expected["state"], model.hidden_size);
 }
 
 TEST(Families, AbsentKeysOfModelsWithStatesHaveTheDefaultsOfTransformers) {
@@ -215,14 +240,7 @@ TEST(Families, AbsentKeysOfModelsWithStatesHaveTheDefaultsOfTransformers) {
     EXPECT_EQ(mixer_kinds(c), expected["layers"].get<std::vector<std::string>>());
     for (const LayerSpec& layer : c.kinds) {
       for (const MixerBranch& mixer : layer.mixers) {
-        if (mixer.state) {
-          expect_state(*mixer.state, expected["state"], c.hidden_size);
-          continue;
-        }
-        const AttentionSpec& a = mixer.attention;
-        EXPECT_EQ(a.heads.units(), expected["num_attention_heads"]);
-        EXPECT_EQ(a.kv_heads.units(), expected["num_key_value_heads"]);
-        if (a.rope) expect_rope(c.ropes[a.angles], a.head_dim, expected["rope_parameters"]);
+        std::visit([&](const auto& held) { expect_mixer(c, held, expected); }, mixer.mixer);
       }
     }
   }
@@ -277,7 +295,7 @@ TEST(Families, Gpt2ScalesScoresAsConfigJsonSays) {
   EXPECT_EQ(mlp(parse_family("GPT2LMHeadModel", config)).width.size, 4 * 96);
   auto scale = [&](size_t layer) {
     const DecoderSpec c = parse_family("GPT2LMHeadModel", config);
-    return c.layer(layer).mixers.front().attention.scale;
+    return c.layer(layer).mixers.front().attention().scale;
   };
   EXPECT_EQ(scale(1), 0);
   config["scale_attn_by_inverse_layer_idx"] = true;
@@ -309,7 +327,7 @@ TEST(Families, FieldsUnderOtherNames) {
                                                                      {"mamba_conv_bias", false},
                                                                      {"mamba_dt_min", 0.5}});
   EXPECT_THAT(mixer_kinds(nemotron), testing::ElementsAre("s", "a"));
-  const StateMixerSpec& state = *nemotron.layer(0).mixers.front().state;
+  const auto& state = std::get<Mamba2Spec>(nemotron.layer(0).mixers.front().mixer);
   EXPECT_EQ(state.norm_parts, 2);
   EXPECT_EQ(state.convolution.width, 3);
   EXPECT_FALSE(state.convolution.bias);
@@ -323,7 +341,7 @@ TEST(Families, LimitsOfSteps) {
     Json config = parse_json(text, "config.json");
     config["hybrid_override_pattern"] = "M";
     const DecoderSpec spec = parse_family(family, config);
-    const StateMixerSpec& state = *spec.layer(0).mixers.front().state;
+    const auto& state = std::get<Mamba2Spec>(spec.layer(0).mixers.front().mixer);
     return std::pair(state.least_step, state.most_step);
   };
   const float infinity = std::numeric_limits<float>::infinity();
@@ -425,28 +443,31 @@ TEST(Families, LayersAndChannelsOfMambaAsConfigJsonSays) {
                                                               {"attn_layer_period", 14},
                                                               {"attn_layer_offset", 7}});
   for (size_t l = 0; l < 28; ++l)
-    EXPECT_EQ(jamba.layer(l).mixers.front().state.has_value(), l != 7 && l != 21) << l;
+    EXPECT_EQ(std::holds_alternative<MambaSpec>(jamba.layer(l).mixers.front().mixer),
+              l != 7 && l != 21)
+        << l;
   EXPECT_THAT(refusal("JambaForCausalLM", Json::object({{"attn_layer_period", 4}})),
               HasSubstr("attn_layer_offset (4) must be below attn_layer_period (4)"));
   EXPECT_FALSE(jamba.kinds.front().mlps.front().experts);
   const DecoderSpec falcon =
       parse_family("FalconMambaForCausalLM",
                    {{"hidden_size", 4096}, {"expand", 16}, {"intermediate_size", 8192}});
-  EXPECT_EQ(falcon.kinds.front().mixers.front().state->heads.size, 8192);
-  EXPECT_EQ(falcon.kinds.front().mixers.front().state->selective.step_rank, 256);
+  const auto& mamba = std::get<MambaSpec>(falcon.kinds.front().mixers.front().mixer);
+  EXPECT_EQ(mamba.channels.size, 8192);
+  EXPECT_EQ(mamba.step_rank, 256);
 }
 
 TEST(Families, LayersRotateAndShareAsConfigJsonSays) {
   const DecoderSpec nope = parse_family("SmolLM3ForCausalLM", {{"num_hidden_layers", 4}});
   for (size_t l = 0; l < 4; ++l)
-    EXPECT_EQ(nope.layer(l).mixers.front().attention.rope.has_value(), l != 3) << l;
+    EXPECT_EQ(nope.layer(l).mixers.front().attention().rope.has_value(), l != 3) << l;
   const DecoderSpec shared =
       parse_family("Gemma4ForCausalLM", {{"num_hidden_layers", 12}, {"num_kv_shared_layers", 5}});
-  auto of = [&](size_t l) { return shared.layer(l).mixers.front().attention.shared_with; };
+  auto of = [&](size_t l) { return shared.layer(l).mixers.front().attention().shared_with; };
   EXPECT_EQ(of(6), std::nullopt);
   EXPECT_EQ(of(7), 6u);   // a window
   EXPECT_EQ(of(11), 5u);  // none
-  EXPECT_EQ(shared.layer(11).mixers.front().attention.head_dim, 512);
+  EXPECT_EQ(shared.layer(11).mixers.front().attention().head_dim, 512);
   EXPECT_THAT(windows(parse_family("SmolLM3ForCausalLM",
                                    {{"num_hidden_layers", 2},
                                     {"sliding_window", 5},
@@ -563,7 +584,7 @@ TEST(Families, Gemma4SaysSizesByKindOrByLayer) {
     std::vector<std::array<int64_t, 3>> all;
     const DecoderSpec spec = parse_family("Gemma4ForCausalLM", config);
     for (size_t l = 0; l < 4; ++l) {
-      const AttentionSpec& a = spec.layer(l).mixers.front().attention;
+      const AttentionSpec& a = spec.layer(l).mixers.front().attention();
       all.push_back({a.head_dim, a.kv_heads.units(), spec.layer(l).mlps.front().mlp.width.size});
     }
     EXPECT_EQ(spec.ropes.back().dim, all.back()[0]);
@@ -606,8 +627,8 @@ TEST(Families, LayersMayHaveSizesOfTheirOwn) {
   const DecoderSpec own = spec();
   EXPECT_EQ(own.kinds.size(), 3u);
   EXPECT_EQ(own.layer(1).mlps.front().mlp.width.size, 24);
-  EXPECT_EQ(own.layer(1).mixers.front().attention.kv_heads.units(), config["num_key_value_heads"]);
-  EXPECT_EQ(own.layer(2).mixers.front().attention.kv_heads.units(), 1);
+  EXPECT_EQ(own.layer(1).mixers.front().attention().kv_heads.units(), config["num_key_value_heads"]);
+  EXPECT_EQ(own.layer(2).mixers.front().attention().kv_heads.units(), 1);
   config["per_layer_config"] = {{"1", {{"hidden_size", config["hidden_size"]}}}};
   EXPECT_EQ(spec().kinds.size(), 1u);
   for (const auto& [json, fault] :

@@ -253,7 +253,7 @@ TEST(Gguf, FactsOfTheFileAreValuesOfTheDecoder) {
   const std::string factors = test::bytes_of(2.0f) + test::bytes_of(4.0f);
   const Model model =
       read_model(*open(dir, tiny("llama").tensor("rope_freqs.weight", {2}, kF32, factors)));
-  EXPECT_EQ(model.spec.layer(0).mixers.front().attention.rope, RopePairing::neighbours);
+  EXPECT_EQ(model.spec.layer(0).mixers.front().attention().rope, RopePairing::neighbours);
   ASSERT_EQ(model.spec.ropes.size(), 1u);
   RopeConfig plain = model.spec.ropes.front();
   plain.factors.clear();
@@ -276,12 +276,12 @@ TEST(Gguf, SizesOfSingleLayers) {
     const DecoderSpec same = spec(b);
     EXPECT_EQ(same.kinds.size(), 1u);
     EXPECT_EQ(same.layers.size(), 3u);
-    EXPECT_EQ(same.layer(0).mixers.front().attention.kv_heads.units(), 2);
+    EXPECT_EQ(same.layer(0).mixers.front().attention().kv_heads.units(), 2);
     EXPECT_EQ(same.layer(0).mlps.front().mlp.width.size, 16);
   }
   const DecoderSpec mixed = spec(tiny("llama", {2, 1, 2}, {16, 16, 24}));
   EXPECT_EQ(mixed.kinds.size(), 3u);
-  EXPECT_EQ(mixed.layer(1).mixers.front().attention.kv_heads.units(), 1);
+  EXPECT_EQ(mixed.layer(1).mixers.front().attention().kv_heads.units(), 1);
   EXPECT_EQ(mixed.layer(2).mlps.front().mlp.width.size, 24);
   EXPECT_EQ(mixed.layer(0).mlps.front().mlp.width.size, 16);
   GgufBuilder sliding = tiny("gemma3", {1, 1, 1});
@@ -289,7 +289,7 @@ TEST(Gguf, SizesOfSingleLayers) {
   sliding.numbers<bool>("gemma3.attention.sliding_window_pattern", {true, false, true});
   const DecoderSpec windows = spec(sliding);
   for (size_t l = 0; l < 3; ++l)
-    EXPECT_EQ(windows.layer(l).mixers.front().attention.window, l == 1 ? 0 : 8);
+    EXPECT_EQ(windows.layer(l).mixers.front().attention().window, l == 1 ? 0 : 8);
 }
 
 TEST(Gguf, OddValuesAreNamed) {

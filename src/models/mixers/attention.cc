@@ -1,9 +1,10 @@
-#include "src/models/attention.h"
-
+// Softmax attention: q, k and v in one product, rope, the KV cache, the output.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+
+#include "src/models/mixers/mixer.h"
 
 namespace sluice {
 namespace {
@@ -27,15 +28,51 @@ std::vector<PieceSpec> weights_of_heads(const std::string& norm, const Attention
   return weights;
 }
 
-}  // namespace
+class Attention final : public Mixer {
+ public:
+  Attention(const AttentionSpec& spec, const MixerPlace& place);
+  void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
+               Tensor y) const override;
+  KvScaleNames kv_scale_names() const override;
+  std::vector<KvSpec> kv_specs() const override;
 
-Attention::Attention(const DecoderSpec& model, const AttentionSpec& spec, int64_t layer, Rank rank)
-    : Module(name_in_layer(spec.name, layer)),
+ private:
+  struct Prepared {
+    const Norm* norm;  // or none
+    const Share& angles;
+  };
+  const Norm* add_norm(const NormSpec& spec, const Dimension& heads, const MixerPlace& place);
+  void normalize(const Context& context, const Activations& act, const Norm* norm, Tensor x) const;
+  void turn(const Context& context, const StepRows& step, const Share& angles, Tensor heads) const;
+  void prepare(const Context& context, const StepRows& step, const Activations& act,
+               const Prepared& how, Tensor x) const;
+  // Returns what the cache gets as values.
+  Tensor values(const Context& context, const Activations& act, Tensor qkv) const;
+  // Queries and keys with norm and rope; keys and values in the cache.
+  void prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,
+                         const KvCache& cache, const Activations& act, Tensor qkv) const;
+  AttentionParams params(const StepRows& step) const;
+
+  const AttentionSpec& spec_;
+  int64_t kv_heads_;                       // of this rank
+  Share key_angles_, query_angles_;        // the columns of a step's cos and sin
+  std::string key_source_, value_source_;  // paths of the projections
+  Linear* qkv_;
+  const Norm* q_norm_;  // or none
+  const Norm* k_norm_;
+  const Norm* v_norm_;
+  Linear* output_;
+};
+
+Attention::Attention(const AttentionSpec& spec, const MixerPlace& place)
+    : Mixer(place.name(spec.name)),
       spec_(spec),
-      key_source_(name_in_layer(
-          spec.qkv.parts[std::min(size_t{1}, spec.qkv.parts.size() - 1)].source, layer)),
-      value_source_(name_in_layer(
-          spec.qkv.parts[std::min(size_t{2}, spec.qkv.parts.size() - 1)].source, layer)) {
+      kv_heads_(spec.kv_heads.share(place.rank).count / spec.head_dim),
+      key_source_(
+          place.name(spec.qkv.parts[std::min(size_t{1}, spec.qkv.parts.size() - 1)].source)),
+      value_source_(
+          place.name(spec.qkv.parts[std::min(size_t{2}, spec.qkv.parts.size() - 1)].source)) {
+  const DecoderSpec& model = place.model;
   const int64_t stored = spec.shared_with ? 1 : spec.keys_are_values ? 2 : 3;
   check(std::ssize(spec.qkv.parts) == stored + (spec.output_gate ? 1 : 0) &&
             (!spec.keys_are_values || spec.v_norm.exists()),
@@ -44,28 +81,24 @@ Attention::Attention(const DecoderSpec& model, const AttentionSpec& spec, int64_
     key_angles_ = model.angle_columns(spec.angles);
     query_angles_ = model.angle_columns(spec.query_angles.value_or(spec.angles));
   }
-  std::vector<LinearPart> parts;
-  for (size_t i = 0; i < spec.qkv.parts.size(); ++i) {
-    const bool of_heads = i == 0 || static_cast<int64_t>(i) == stored;
-    const Dimension& dimension = of_heads ? spec.heads : spec.kv_heads;
-    parts.push_back({name_in_layer(spec.qkv.parts[i].source, layer), dimension.size,
-                     Shard::by_rows(dimension), spec.qkv.parts[i].view});
-  }
-  qkv_ = &add_child<Linear>(name_in_layer(spec.qkv.name, layer), parts, model.hidden_size,
-                            spec.qkv.bias, rank);
-  q_norm_ = add_norm(spec.q_norm, spec.heads, layer, rank);
-  k_norm_ = add_norm(spec.k_norm, spec.kv_heads, layer, rank);
-  v_norm_ = add_norm(spec.v_norm, spec.kv_heads, layer, rank);
-  parts = {{name_in_layer(spec.output.parts[0].source, layer), model.hidden_size,
-            Shard::by_cols(spec.heads), spec.output.parts[0].view}};
-  output_ = &add_child<Linear>(name_in_layer(spec.output.name, layer), parts, spec.heads.size,
-                               spec.output.bias, rank);
+  std::vector<Dimension> parts(spec.qkv.parts.size(), spec.kv_heads);
+  parts.front() = spec.heads;
+  if (spec.output_gate) parts.back() = spec.heads;
+  qkv_ = &add_child<Linear>(place.name(spec.qkv.name), parts_by_rows(spec.qkv, parts, place),
+                            model.hidden_size, spec.qkv.bias, place.rank);
+  q_norm_ = add_norm(spec.q_norm, spec.heads, place);
+  k_norm_ = add_norm(spec.k_norm, spec.kv_heads, place);
+  v_norm_ = add_norm(spec.v_norm, spec.kv_heads, place);
+  output_ = &add_child<Linear>(place.name(spec.output.name),
+                               part_by_cols(spec.output, spec.heads, model.hidden_size, place),
+                               spec.heads.size, spec.output.bias, place.rank);
 }
 
-const Norm* Attention::add_norm(const NormSpec& spec, const Dimension& heads, int64_t layer,
-                                Rank rank) {
+const Norm* Attention::add_norm(const NormSpec& spec, const Dimension& heads,
+                                const MixerPlace& place) {
   if (!spec.exists()) return nullptr;
-  const std::string name = name_in_layer(spec.name, layer);
+  const std::string name = place.name(spec.name);
+  const Rank rank = place.rank;
   if (!spec.weight) return &add_child<Norm>(name, spec_.head_dim, spec.params);
   if (spec_.head_norms == HeadNorms::one)
     return &add_child<Norm>(name, spec_.head_dim, spec.params, spec.bias);
@@ -129,24 +162,30 @@ void Attention::prepare_and_store(const Context& context, const StepRows& step, 
   context.kernels.store_kv(k, v, kv.slots, cache);
 }
 
-void Attention::forward(const Context& context, const StepRows& step, const KvRows& kv,
-                        const KvCache& cache, const Activations& act, Tensor x, Tensor y) const {
-  Tensor qkv = act.qkv(x.rows).columns(0, qkv_->outputs());
-  qkv_->forward(context, x, qkv);
-  const Tensor q = qkv_->part(qkv, 0);
-  if (spec_.shared_with) {
-    prepare(context, step, act, {q_norm_, query_angles_}, q);
-  } else {
-    prepare_and_store(context, step, kv, cache, act, qkv);
-  }
+AttentionParams Attention::params(const StepRows& step) const {
   AttentionParams params;
   params.scale =
       spec_.scale != 0 ? spec_.scale : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
   params.window = spec_.window;
   params.soft_cap = spec_.soft_cap;
   if (spec_.alibi != 0) params.alibi_slopes = step.alibi_slopes;
-  Tensor attention = act.attention(x.rows).columns(0, q.cols);
-  context.kernels.paged_attention(q, cache, kv, params, attention);
+  return params;
+}
+
+void Attention::forward(const Context& context, const MixerStep& step, const Activations& act,
+                        Tensor x, Tensor y) const {
+  const LayerKv& own = step.caches.front();
+  const KvRows& kv = step.rows.kv[own.group];
+  const Tensor qkv = act.qkv(x.rows).columns(0, qkv_->outputs());
+  qkv_->forward(context, x, qkv);
+  const Tensor q = qkv_->part(qkv, 0);
+  if (spec_.shared_with) {
+    prepare(context, step.rows, act, {q_norm_, query_angles_}, q);
+  } else {
+    prepare_and_store(context, step.rows, kv, own.cache, act, qkv);
+  }
+  const Tensor attention = act.attention(x.rows).columns(0, q.cols);
+  context.kernels.paged_attention(q, own.cache, kv, params(step.rows), attention);
   if (spec_.output_gate) {
     const Tensor gate = qkv_->part(qkv, spec_.qkv.parts.size() - 1);
     context.kernels.activate(Activation::sigmoid, nullptr, gate, attention, attention);
@@ -154,8 +193,8 @@ void Attention::forward(const Context& context, const StepRows& step, const KvRo
   output_->forward(context, attention, y);
 }
 
-std::vector<KvSpec> Attention::kv_specs(Rank rank) const {
-  return {{.heads = spec_.kv_heads.share(rank).count / spec_.head_dim,
+std::vector<KvSpec> Attention::kv_specs() const {
+  return {{.heads = kv_heads_,
            .key_dim = spec_.head_dim,
            .value_dim = spec_.head_dim,
            .window = spec_.window,
@@ -167,6 +206,30 @@ KvScaleNames Attention::kv_scale_names() const {
            key_source_ + ".output_scale", path() + ".kv_scale"},
           {path() + ".v_scale", path() + ".attn.v_scale", value_source_ + ".v_scale",
            value_source_ + ".output_scale", path() + ".kv_scale"}};
+}
+
+}  // namespace
+
+// Room for k and v is there in any case: values that are keys lie behind both.
+MixerWidths AttentionSpec::widths(Rank rank) const {
+  const int64_t own = heads.share(rank).count;
+  const int64_t q = padded_columns(own), kv = padded_columns(kv_heads.share(rank).count);
+  return {q + 2 * kv + (output_gate ? q : 0), own};
+}
+
+void AttentionSpec::check_ranks(Rank rank) const { check_heads(heads, kv_heads, rank); }
+
+void AttentionSpec::add_workspace(Rank rank, WorkspaceNeeds& needs) const {
+  const int64_t queries = heads.share(rank).count;
+  needs.heads = std::max(needs.heads, queries / head_dim);
+  needs.alibi |= alibi != 0;
+  needs.max_cols = std::max(needs.max_cols, queries);
+  needs.key_dim = std::max(needs.key_dim, head_dim);
+  needs.value_dim = std::max(needs.value_dim, head_dim);
+}
+
+std::unique_ptr<Mixer> make_mixer(const AttentionSpec& spec, const MixerPlace& place) {
+  return std::make_unique<Attention>(spec, place);
 }
 
 }  // namespace sluice

@@ -1,0 +1,228 @@
+// Mixers as data: what mixes a token with those before it in a layer. Each has a struct here, and a
+// file of src/models/mixers that computes it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "src/models/fields.h"
+#include "src/nn/param.h"
+
+namespace sluice {
+
+struct NormSpec {
+  std::string name;        // empty: there is none
+  NormParams params = {};  // without its bias
+  bool bias = false;
+  bool weight = true;
+
+  bool exists() const { return !name.empty(); }
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name);
+  }
+};
+
+struct PartSpec {
+  std::string source;
+  View view = {};        // view of its tensor
+  bool stacked = false;  // the tensor has those of all experts, one after the other
+  bool bare = false;     // as of LinearPart
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.source);
+  }
+};
+
+// Parts with one input; neighbours become one product.
+struct LinearSpec {
+  std::string name;  // of the module
+  std::vector<PartSpec> parts;
+  bool bias = false;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.parts);
+  }
+};
+
+// A layer that is one tensor, under its own name.
+inline LinearSpec one_linear(const std::string& name, bool bias, bool transposed = false) {
+  return {name, {{name, {.transposed = transposed}}}, bias};
+}
+
+// The rows that a norm of q and of k takes together.
+enum class HeadNorms : uint8_t {
+  one,          // each head, by one weight
+  each,         // each head, by one of its own: the rows of a tensor
+  each_tensor,  // the same, where each is a tensor: "NAME.norms.N"
+  row           // all heads as one row
+};
+
+// Columns of a step's matrices that a mixer needs: what its input's products are, and its output.
+struct MixerWidths {
+  int64_t inputs = 0;
+  int64_t output = 0;
+};
+
+// Softmax attention over all tokens before, or a window of them.
+struct AttentionSpec {
+  std::string name;  // of the module; the scales of an FP8 KV cache are beside it
+  Dimension heads;   // of head_dim elements each
+  Dimension kv_heads;
+  int64_t head_dim = 0;
+  int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
+  float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
+  float soft_cap = 0;  // of scores; 0: none
+  float alibi = 0;     // scores have ALiBi's slopes times this; 0: none
+  // How queries and keys are rotated by the angles of one of the model's ropes; nullopt: not at
+  // all.
+  std::optional<RopePairing> rope = RopePairing::halves;
+  size_t angles = 0;
+  std::optional<size_t> query_angles = {};  // angles of queries, where they differ
+  LinearSpec qkv;  // q, k and v; no v where keys are values, and q alone where both are shared
+  bool keys_are_values = false;            // before their norm and rope; there is a v_norm then
+  std::optional<size_t> shared_with = {};  // the mixer whose keys and values it attends to
+  // Norms of q, of k and of v.
+  NormSpec q_norm = {};
+  NormSpec k_norm = {};
+  NormSpec v_norm = {};                   // of each head of v
+  HeadNorms head_norms = HeadNorms::one;  // of q and k
+  bool norms_after_rope = false;
+  bool output_gate = false;  // the last of qkv's parts, of whose sigmoid the output is times
+  LinearSpec output;         // one part
+
+  MixerWidths widths(Rank rank) const;
+  // Refuses (Error usage) ranks among which it cannot be divided.
+  void check_ranks(Rank rank) const;
+  void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.qkv, s.q_norm, s.k_norm, s.v_norm, s.output);
+  }
+};
+
+// A causal convolution of the inputs by themselves, with the last width - 1 of them as its state.
+struct ConvolutionSpec {
+  std::string name;
+  int64_t width = 0;
+  bool bias = false;
+  bool silu = false;
+  // Where what it takes begins in its tensors: queries, keys and values, or values alone.
+  std::vector<int64_t> first = {};
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name);
+  }
+};
+
+// The gated delta rule (arXiv:2412.06464) of queries, keys and values, after a convolution of
+// these. Its output is silu(gate) * norm(it).
+struct GatedDeltaNetSpec {
+  std::string name;
+  Dimension heads;      // of value_dim elements each
+  Dimension key_heads;  // of key_dim elements each, of queries and of keys
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  LinearSpec input;  // queries, keys, values, gate, decays and steps
+  ConvolutionSpec convolution;
+  // Tensors with a number for each head, as DecayParams describes them.
+  std::string log_rates = {};
+  std::string step_bias = {};
+  NormSpec norm = {};  // of each head
+  LinearSpec output;   // one part
+
+  std::array<Dimension, 6> parts() const;  // of the input
+  MixerWidths widths(Rank rank) const;
+  void check_ranks(Rank rank) const;
+  void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.input, s.convolution, s.log_rates, s.step_bias, s.norm, s.output);
+  }
+};
+
+// State-space duality (Mamba-2, arXiv:2405.21060): B is called keys, C queries and x values.
+struct Mamba2Spec {
+  std::string name;
+  Dimension heads;      // of value_dim elements each
+  Dimension key_heads;  // groups, of key_dim elements each, of B and of C
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  LinearSpec input;                           // C, B, x, gate and steps
+  std::vector<float> input_multipliers = {};  // of each part; empty: none
+  ConvolutionSpec convolution;
+  // Tensors with a number for each head, and limits, as DecayParams and ScanParams describe them.
+  std::string log_rates = {};
+  std::string step_bias = {};
+  std::string skip = {};  // empty: none
+  float least_step = 0;
+  float most_step = std::numeric_limits<float>::infinity();
+  // The output is silu(gate) * norm(it), or norm(silu(gate) * it).
+  NormSpec norm = {};
+  int64_t norm_parts = 0;  // which are normed each by itself
+  bool gate_first = false;
+  LinearSpec output;  // one part
+
+  std::array<Dimension, 5> parts() const;  // of the input
+  MixerWidths widths(Rank rank) const;
+  void check_ranks(Rank rank) const;
+  void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.input, s.convolution, s.log_rates, s.step_bias, s.skip, s.norm, s.output);
+  }
+};
+
+// A selective scan (Mamba, arXiv:2312.00752): a state for each channel of the values, after a
+// convolution of these. The steps of each channel are made of a few numbers, and these, B (called
+// keys) and C (queries) of the values. Its output is silu(gate) * it.
+struct MambaSpec {
+  std::string name;
+  Dimension channels;
+  int64_t key_dim = 0;
+  int64_t step_rank = 0;
+  LinearSpec input;  // values and gate
+  ConvolutionSpec convolution;
+  LinearSpec scan_inputs;            // what steps are made of, B and C
+  std::vector<NormSpec> norms = {};  // of each of them; empty: none
+  LinearSpec steps;                  // one part
+  std::string log_rates = {};        // as SelectiveParams describes it
+  std::string skip = {};
+  LinearSpec output;  // one part
+
+  MixerWidths widths(Rank rank) const;
+  void check_ranks(Rank rank) const;
+  void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.input, s.convolution, s.scan_inputs, s.norms, s.steps, s.log_rates, s.skip, s.output);
+  }
+};
+
+// queries * convolution(keys * values), and no recurrence (LFM2).
+struct ShortConvolutionSpec {
+  std::string name;
+  Dimension channels;
+  LinearSpec input;  // queries, keys and values
+  ConvolutionSpec convolution;
+  LinearSpec output;  // one part
+
+  MixerWidths widths(Rank rank) const;
+  void check_ranks(Rank rank) const;
+  void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.input, s.convolution, s.output);
+  }
+};
+
+using MixerSpec =
+    std::variant<AttentionSpec, GatedDeltaNetSpec, Mamba2Spec, MambaSpec, ShortConvolutionSpec>;
+
+}  // namespace sluice

@@ -1,0 +1,47 @@
+#include "src/models/mixers/mixer.h"
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice {
+
+std::unique_ptr<Mixer> make_mixer(const MixerSpec& spec, const MixerPlace& place) {
+  return std::visit([&](const auto& held) { return make_mixer(held, place); }, spec);
+}
+
+void check_heads(const Dimension& heads, const Dimension& kv_heads, Rank rank) {
+  const int64_t all = heads.units(), kv = kv_heads.units();
+  const bool blocks_fit = rank.size == 1 || heads.size / rank.size % heads.multiple_of == 0;
+  const bool kv_fits = kv % rank.size == 0 || rank.size % kv == 0;
+  if (all % rank.size == 0 && kv_fits && blocks_fit) return;
+  fail(ErrorKind::usage,
+       "--tensor-parallel-size {} does not divide the model's {} heads and {} KV heads evenly",
+       rank.size, all, kv);
+}
+
+int64_t padded_columns(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelRows; }
+
+int64_t padded_columns(std::span<const Dimension> parts, Rank rank) {
+  int64_t columns = 0;
+  for (const Dimension& part : parts) columns += padded_columns(part.share(rank).count);
+  return columns;
+}
+
+std::vector<LinearPart> parts_by_rows(const LinearSpec& linear,
+                                      std::span<const Dimension> dimensions,
+                                      const MixerPlace& place) {
+  check(linear.parts.size() == dimensions.size(), "a mixer's parts");
+  std::vector<LinearPart> parts;
+  for (size_t i = 0; i < dimensions.size(); ++i)
+    parts.push_back({place.name(linear.parts[i].source), dimensions[i].size,
+                     Shard::by_rows(dimensions[i]), linear.parts[i].view});
+  return parts;
+}
+
+std::vector<LinearPart> part_by_cols(const LinearSpec& linear, const Dimension& heads,
+                                     int64_t outputs, const MixerPlace& place) {
+  const PartSpec& part = linear.parts.front();
+  return {{place.name(part.source), outputs, Shard::by_cols(heads), part.view}};
+}
+
+}  // namespace sluice
