@@ -1,5 +1,6 @@
-// Counters of a server, as Prometheus reads them. Names are vLLM's where it has them, so that its
-// dashboards show them.
+// Counters of a server, as Prometheus reads them. prometheus-cpp keeps a family, a lock and a
+// lookup for each of them; these are plain members of the service, under its mutex. Names are
+// vLLM's where it has them, so that its dashboards show them.
 #pragma once
 
 #include <cstdint>

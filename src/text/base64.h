@@ -1,4 +1,5 @@
-// Base64 (RFC 4648, section 4), in which vocabularies write bytes.
+// Base64 (RFC 4648, section 4), in which vocabularies write bytes. No library here reads it without
+// padding, or has it as a public interface (Boost.Beast).
 #pragma once
 
 #include <optional>

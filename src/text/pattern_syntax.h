@@ -1,4 +1,5 @@
-// Oniguruma's regular expressions, as tokenizer.json holds them, in PCRE2's words.
+// Oniguruma's regular expressions, as tokenizer.json holds them, in PCRE2's words. Oniguruma itself
+// has no partial matches, which a text that arrives in pieces needs.
 #pragma once
 
 #include <string>

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <functional>
+#include <protozero/pbf_reader.hpp>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -11,7 +12,6 @@
 
 #include "src/base/error.h"
 #include "src/text/conversion.h"
-#include "src/text/protobuf.h"
 
 namespace sluice {
 namespace {
@@ -38,13 +38,39 @@ struct Proto {
   bool prefix = true, squeeze = true, escape = true;
 };
 
-Piece read_piece(std::string_view bytes, const std::string& where) {
+// Tags of fields of sentencepiece_model.proto.
+template <class Number>
+constexpr uint32_t text_field(Number number) {
+  return protozero::tag_and_type(number, protozero::pbf_wire_type::length_delimited);
+}
+template <class Number>
+constexpr uint32_t number_field(Number number) {
+  return protozero::tag_and_type(number, protozero::pbf_wire_type::varint);
+}
+constexpr uint32_t kScore = protozero::tag_and_type(2U, protozero::pbf_wire_type::fixed32);
+
+// A view of the message.
+std::string_view text_of(protozero::pbf_reader& field) {
+  const protozero::data_view text = field.get_view();
+  return {text.data(), text.size()};
+}
+
+Piece read_piece(protozero::pbf_reader message, const std::string& where) {
   Piece piece;
-  ProtobufReader reader(bytes, where);
-  while (auto field = reader.next()) {
-    if (field->number == 1 && field->is_text) piece.text = field->text;
-    if (field->number == 2 && !field->is_text) piece.score = field->real();
-    if (field->number == 3) piece.type = static_cast<PieceType>(field->integer());
+  while (message.next()) {
+    switch (message.tag_and_type()) {
+      case text_field(1U):
+        piece.text = text_of(message);
+        break;
+      case kScore:
+        piece.score = message.get_float();
+        break;
+      case number_field(3U):
+        piece.type = static_cast<PieceType>(message.get_int64());
+        break;
+      default:
+        message.skip();
+    }
   }
   if (piece.text.empty()) fail(ErrorKind::refused, "{}: is damaged: a piece is empty", where);
   if (!std::isfinite(piece.score))
@@ -52,37 +78,81 @@ Piece read_piece(std::string_view bytes, const std::string& where) {
   return piece;
 }
 
-void read_trainer_spec(std::string_view bytes, const std::string& where, Proto& proto) {
-  ProtobufReader reader(bytes, where);
-  while (auto field = reader.next()) {
-    if (field->number == 3) proto.type = static_cast<ModelType>(field->integer());
-    if (field->number == 24) proto.suffix = field->bits != 0;
-    if (field->number == 35) proto.byte_fallback = field->bits != 0;
-    if (field->number == 41) proto.bos = field->integer();
-    if (field->number == 42) proto.eos = field->integer();
+void read_trainer_spec(protozero::pbf_reader message, Proto& proto) {
+  while (message.next()) {
+    switch (message.tag_and_type()) {
+      case number_field(3U):
+        proto.type = static_cast<ModelType>(message.get_int64());
+        break;
+      case number_field(24U):
+        proto.suffix = message.get_uint64() != 0;
+        break;
+      case number_field(35U):
+        proto.byte_fallback = message.get_uint64() != 0;
+        break;
+      case number_field(41U):
+        proto.bos = message.get_int64();
+        break;
+      case number_field(42U):
+        proto.eos = message.get_int64();
+        break;
+      default:
+        message.skip();
+    }
   }
 }
 
-void read_normalizer_spec(std::string_view bytes, const std::string& where, Proto& proto) {
-  ProtobufReader reader(bytes, where);
-  while (auto field = reader.next()) {
-    if (field->number == 2 && field->is_text) proto.charsmap = field->text;
-    if (field->number == 3) proto.prefix = field->bits != 0;
-    if (field->number == 4) proto.squeeze = field->bits != 0;
-    if (field->number == 5) proto.escape = field->bits != 0;
+void read_normalizer_spec(protozero::pbf_reader message, Proto& proto) {
+  while (message.next()) {
+    switch (message.tag_and_type()) {
+      case text_field(2U):
+        proto.charsmap = text_of(message);
+        break;
+      case number_field(3U):
+        proto.prefix = message.get_uint64() != 0;
+        break;
+      case number_field(4U):
+        proto.squeeze = message.get_uint64() != 0;
+        break;
+      case number_field(5U):
+        proto.escape = message.get_uint64() != 0;
+        break;
+      default:
+        message.skip();
+    }
   }
+}
+
+// Reads the messages of a ModelProto. Throws what protozero does where they are damaged.
+Proto read_messages(std::string_view bytes, const std::string& where) {
+  Proto proto;
+  protozero::pbf_reader message(bytes.data(), bytes.size());
+  while (message.next()) {
+    switch (message.tag_and_type()) {
+      case text_field(1U):
+        proto.pieces.push_back(read_piece(message.get_message(), where));
+        break;
+      case text_field(2U):
+        read_trainer_spec(message.get_message(), proto);
+        break;
+      case text_field(3U):
+        read_normalizer_spec(message.get_message(), proto);
+        break;
+      default:
+        message.skip();
+    }
+    if (std::ssize(proto.pieces) > kMaxTokenId)
+      fail(ErrorKind::refused, "{}: has too many pieces", where);
+  }
+  return proto;
 }
 
 Proto read_proto(std::string_view bytes, const std::string& where) {
   Proto proto;
-  ProtobufReader reader(bytes, where);
-  while (auto field = reader.next()) {
-    if (!field->is_text) continue;
-    if (field->number == 1) proto.pieces.push_back(read_piece(field->text, where));
-    if (field->number == 2) read_trainer_spec(field->text, where, proto);
-    if (field->number == 3) read_normalizer_spec(field->text, where, proto);
-    if (std::ssize(proto.pieces) > kMaxTokenId)
-      fail(ErrorKind::refused, "{}: has too many pieces", where);
+  try {
+    proto = read_messages(bytes, where);
+  } catch (const protozero::exception& e) {
+    fail(ErrorKind::refused, "{}: is damaged: Protocol Buffers: {}", where, e.what());
   }
   if (proto.pieces.empty()) fail(ErrorKind::refused, "{}: has no pieces", where);
   if (proto.suffix)

@@ -161,10 +161,11 @@ void expect_refused(const char* name, const std::string& bytes, const char* ment
 }
 
 TEST(VocabularyFaults, AreRefused) {
-  expect_refused("tokenizer.model", "\n\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", "ends within");
-  expect_refused("tokenizer.model", "\n", "ends within");
+  expect_refused("tokenizer.model", "\n\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01",
+                 "is damaged: Protocol Buffers");
+  expect_refused("tokenizer.model", "\n", "is damaged: Protocol Buffers");
   expect_refused("tokenizer.model", std::string("\n\0", 2), "a piece is empty");
-  expect_refused("tokenizer.model", "\n\3\n\1a\x13", "not known");
+  expect_refused("tokenizer.model", "\n\3\n\1a\x13", "is damaged: Protocol Buffers");
   expect_refused("tokenizer.model", "\n\3\n\1a\n\3\n\1a", "twice");
   expect_refused("tokenizer.model", "\n\3\n\1a\x12\2\x18\4", "model_type 4");
   expect_refused("tokenizer.model", "\n\3\n\1a\x12\3\xC0\1\1", "treat_whitespace_as_suffix");
