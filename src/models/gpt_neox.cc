@@ -26,8 +26,7 @@ LayerSpec gpt_neox_layer(const Heads& h, int64_t mlp_width, const NormParams& no
               .down = one_linear(layer + ".mlp.dense_4h_to_h", true)};
   return {
       .name = layer,
-      .mixers = {{.norm = {layer + ".input_layernorm", norm, true},
-                  .mixer = std::move(attention)}},
+      .mixers = {{.norm = {layer + ".input_layernorm", norm, true}, .mixer = std::move(attention)}},
       .mlps = {{.norm = {layer + ".post_attention_layernorm", norm, true}, .mlp = std::move(mlp)}}};
 }
 

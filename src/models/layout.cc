@@ -29,11 +29,11 @@ LayerSpec common_layer(const Heads& h, int64_t mlp_width, const NormParams& norm
       .width = {.size = mlp_width},
       .up = {.name = mlp + ".gate_up_proj", .parts = {{mlp + ".gate_proj"}, {mlp + ".up_proj"}}},
       .down = {.name = mlp + ".down_proj", .parts = {{mlp + ".down_proj"}}}};
-  return {.name = layer,
-          .mixers = {{.norm = {layer + ".input_layernorm", norm, norm_bias},
-                      .mixer = std::move(a)}},
-          .mlps = {{.norm = {layer + ".post_attention_layernorm", norm, norm_bias},
-                    .mlp = std::move(m)}}};
+  return {
+      .name = layer,
+      .mixers = {{.norm = {layer + ".input_layernorm", norm, norm_bias}, .mixer = std::move(a)}},
+      .mlps = {
+          {.norm = {layer + ".post_attention_layernorm", norm, norm_bias}, .mlp = std::move(m)}}};
 }
 
 }  // namespace

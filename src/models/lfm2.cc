@@ -44,7 +44,8 @@ int64_t mlp_width(const JsonFields& c, int64_t width) {
   return (static_cast<int64_t>(factor * static_cast<double>(width)) + unit - 1) / unit * unit;
 }
 
-ShortConvolutionSpec short_convolution(const JsonFields& c, const std::string& name, int64_t channels) {
+ShortConvolutionSpec short_convolution(const JsonFields& c, const std::string& name,
+                                       int64_t channels) {
   const bool bias = read_boolean(c, "conv_bias", false);
   const std::string input = name + ".in_proj";
   c.refuse_null({"conv_L_cache"});

@@ -65,7 +65,7 @@ DecoderSpec parse_falcon_mamba(const JsonFields& c) {
 }  // namespace
 
 MambaSpec mamba_mixer(const JsonFields& c, const std::string& name, int64_t hidden_size,
-                           const MambaKeys& keys) {
+                      const MambaKeys& keys) {
   const int64_t channels = read_channels(c, hidden_size, keys);
   const int64_t state = read_size(c, keys.state, 16, kMostSelectiveKeys);
   const int64_t rank = read_step_rank(c, hidden_size, keys);

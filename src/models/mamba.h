@@ -22,6 +22,6 @@ struct MambaKeys {
 
 // Under `name`, without norms of what the scan reads.
 MambaSpec mamba_mixer(const JsonFields& config, const std::string& name, int64_t hidden_size,
-                           const MambaKeys& keys = {});
+                      const MambaKeys& keys = {});
 
 }  // namespace sluice

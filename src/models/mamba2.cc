@@ -79,7 +79,7 @@ DecoderSpec parse_mamba2(const JsonFields& c) {
 }  // namespace
 
 Mamba2Spec mamba2_mixer(const JsonFields& c, const std::string& name, int64_t hidden_size,
-                            const NormParams& norm, const Mamba2Keys& keys) {
+                        const NormParams& norm, const Mamba2Keys& keys) {
   const int64_t heads = read_size(c, keys.heads, keys.absent_heads);
   const int64_t head_dim = read_head_dim(c, hidden_size, heads, keys);
   const int64_t groups = read_size(c, keys.groups, keys.absent_groups);
@@ -97,30 +97,30 @@ Mamba2Spec mamba2_mixer(const JsonFields& c, const std::string& name, int64_t hi
   const bool output_bias = read_boolean(c, keys.output_bias, false);
   const std::string input = name + ".in_proj";
   Mamba2Spec spec{.name = name,
-                      .heads = {.size = inner, .unit = head_dim},
-                      .key_heads = {.size = keys_size, .unit = state},
-                      .key_dim = state,
-                      .value_dim = head_dim,
-                      // Stored are the gate, x, B, C and the steps.
-                      .input = {.name = input,
-                                .parts = {{input, {.first = 2 * inner + keys_size}},
-                                          {input, {.first = 2 * inner}},
-                                          {input, {.first = inner}},
-                                          {input},
-                                          {input, {.first = 2 * inner + 2 * keys_size}}},
-                                .bias = input_bias},
-                      .convolution = {.name = name + ".conv1d",
-                                      .width = width,
-                                      .bias = conv_bias,
-                                      .silu = true,
-                                      .first = {inner + keys_size, inner, 0}},
-                      .log_rates = name + ".A_log",
-                      .step_bias = name + ".dt_bias",
-                      .skip = name + ".D",
-                      .norm = {name + ".norm", norm},
-                      .norm_parts = groups,
-                      .gate_first = true,
-                      .output = one_linear(name + ".out_proj", output_bias)};
+                  .heads = {.size = inner, .unit = head_dim},
+                  .key_heads = {.size = keys_size, .unit = state},
+                  .key_dim = state,
+                  .value_dim = head_dim,
+                  // Stored are the gate, x, B, C and the steps.
+                  .input = {.name = input,
+                            .parts = {{input, {.first = 2 * inner + keys_size}},
+                                      {input, {.first = 2 * inner}},
+                                      {input, {.first = inner}},
+                                      {input},
+                                      {input, {.first = 2 * inner + 2 * keys_size}}},
+                            .bias = input_bias},
+                  .convolution = {.name = name + ".conv1d",
+                                  .width = width,
+                                  .bias = conv_bias,
+                                  .silu = true,
+                                  .first = {inner + keys_size, inner, 0}},
+                  .log_rates = name + ".A_log",
+                  .step_bias = name + ".dt_bias",
+                  .skip = name + ".D",
+                  .norm = {name + ".norm", norm},
+                  .norm_parts = groups,
+                  .gate_first = true,
+                  .output = one_linear(name + ".out_proj", output_bias)};
   read_limits(c, spec);
   return spec;
 }

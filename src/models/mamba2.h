@@ -32,6 +32,6 @@ struct Mamba2Keys {
 
 // Under `name`, with a norm of each group's part of the output, after its gate.
 Mamba2Spec mamba2_mixer(const JsonFields& config, const std::string& name, int64_t hidden_size,
-                            const NormParams& norm, const Mamba2Keys& keys = {});
+                        const NormParams& norm, const Mamba2Keys& keys = {});
 
 }  // namespace sluice

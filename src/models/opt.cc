@@ -27,10 +27,10 @@ LayerSpec opt_layer(const Heads& h, int64_t mlp_width, bool bias) {
             .width = {.size = mlp_width},
             .up = one_linear(layer + ".fc1", bias),
             .down = one_linear(layer + ".fc2", bias)};
-  return {.name = layer,
-          .mixers = {{.norm = {layer + ".self_attn_layer_norm", norm, true},
-                      .mixer = std::move(a)}},
-          .mlps = {{.norm = {layer + ".final_layer_norm", norm, true}, .mlp = std::move(m)}}};
+  return {
+      .name = layer,
+      .mixers = {{.norm = {layer + ".self_attn_layer_norm", norm, true}, .mixer = std::move(a)}},
+      .mlps = {{.norm = {layer + ".final_layer_norm", norm, true}, .mlp = std::move(m)}}};
 }
 
 // Blocks read the stream as it is, and it is normed once their output is added. The last of these

@@ -57,7 +57,8 @@ Dimension read_state_heads(const JsonFields& c, const char* heads, int64_t absen
   return {.size = count * dim, .unit = dim};
 }
 
-GatedDeltaNetSpec delta_mixer(const JsonFields& c, const std::string& name, const NormParams& norm) {
+GatedDeltaNetSpec delta_mixer(const JsonFields& c, const std::string& name,
+                              const NormParams& norm) {
   const int64_t key_dim = read_size(c, "linear_key_head_dim", 128);
   const int64_t value_dim = read_size(c, "linear_value_head_dim", 128);
   const Dimension keys = read_state_heads(c, "linear_num_key_heads", 16, key_dim);

@@ -49,9 +49,8 @@ const Param* StateMixer::add_of_heads(const std::string& source, const Dimension
 
 void StateMixer::add_output(const LinearSpec& spec, const Dimension& heads) {
   const int64_t hidden = place_.model.hidden_size;
-  output_ =
-      &add_child<Linear>(place_.name(spec.name), part_by_cols(spec, heads, hidden, place_),
-                         heads.size, spec.bias, place_.rank);
+  output_ = &add_child<Linear>(place_.name(spec.name), part_by_cols(spec, heads, hidden, place_),
+                               heads.size, spec.bias, place_.rank);
 }
 
 Tensor StateMixer::project(const Context& context, const Activations& act, Tensor x) const {
@@ -70,16 +69,13 @@ void StateMixer::convolve(const Context& context, const StateRows& state, Tensor
 }
 
 KvSpec StateMixer::convolution_state(int64_t columns) const {
-  return {.kind = KvKind::state,
-          .heads = 1,
-          .key_dim = convolution_->width - 1,
-          .value_dim = columns};
+  return {
+      .kind = KvKind::state, .heads = 1, .key_dim = convolution_->width - 1, .value_dim = columns};
 }
 
 StateRows StateMixer::state_rows(const MixerStep& step, size_t state) {
   const LayerKv& kv = step.caches[state];
-  return {kv.state,
-          step.rows.kv.subspan(kv.group, static_cast<size_t>(state_pages(kv.state)))};
+  return {kv.state, step.rows.kv.subspan(kv.group, static_cast<size_t>(state_pages(kv.state)))};
 }
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// What mixers with a state have in common: products of their input, a causal convolution of some of
-// them, a number for each head, and the output.
+// The parts that mixers with a state share: products of their input, a causal
+// convolution of some of them, a number for each head, and the output.
 #pragma once
 
 #include <span>
