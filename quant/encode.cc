@@ -11,7 +11,6 @@
 #include "quant/float8.h"
 #include "quant/float_codes.h"
 #include "quant/grouped_columns.h"
-#include "quant/grouped_rows.h"
 #include "quant/groups.h"
 #include "quant/scaled_codes.h"
 #include "src/base/error.h"
@@ -300,7 +299,6 @@ namespace {
 
 void encode_quantized(const EncodeArgs& a) {
   if (!is_grouped(a.to.format)) return encode_scaled_codes(a);
-  if (a.stored == DType::grouped_row) return encode_grouped_rows(a);
   if (a.to.format.table == CodeTable::e2m1) return encode_float_codes(a);
   if (!is_block(a.stored)) return encode_grouped_columns(a);
   check_blocks(a);
@@ -347,7 +345,6 @@ EncodeStats encode_reference(const EncodeArgs& a) {
 
 EncodeStats quantized_stats(const EncodeArgs& a) {
   if (!is_grouped(a.to.format)) return scaled_code_stats(a);
-  if (a.stored == DType::grouped_row) return grouped_row_stats(a);
   if (a.to.format.table == CodeTable::e2m1) return float_code_stats(a);
   return is_block(a.stored) ? block_stats(a) : grouped_column_stats(a);
 }

@@ -4,7 +4,6 @@
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/reduce.cuh"
-#include "quant/grouped_rows.h"
 #include "quant/scaled_codes.h"
 
 namespace sluice::cuda {
@@ -333,27 +332,15 @@ void encode_columns(const EncodeArgs& a, Stream stream) {
   launch(column_codes_kernel, elementwise_launch(a.rows / rows, a.outputs, 1), stream, args);
 }
 
-// row_bytes of each source row, from byte `offset` on, into rows of a plane.
-void copy_rows(const EncodeArgs& a, int64_t offset, std::byte* plane, int64_t row_bytes,
-               Stream stream) {
-  const CopyArgs args{.source = a.source + offset,
+// Copies row_bytes of each source row into rows of the codes.
+void copy_rows(const EncodeArgs& a, int64_t row_bytes, Stream stream) {
+  const CopyArgs args{.source = a.source,
                       .stride = a.source_stride,
                       .run_rows = a.run_rows,
                       .run_stride = a.run_stride,
-                      .to = plane + a.first_row * row_bytes,
+                      .to = a.to.data + a.first_row * row_bytes,
                       .row_bytes = row_bytes};
   launch(copy_rows_kernel, elementwise_launch(a.rows, row_bytes, 1), stream, args);
-}
-
-// Copies rows of codes, scales and zeros from the layout of quant/grouped_rows.h.
-void copy_grouped_rows(const EncodeArgs& a, Stream stream) {
-  const WeightFormat& format = a.to.format;
-  const GroupedRowLayout row = grouped_row_layout(format, a.cols());
-  const int64_t group = a.first_col / format.scale_cols, groups = groups_of(format, a.to.cols);
-  copy_rows(a, grouped_row_bytes(format, a.first_col), a.to.data,
-            grouped_row_bytes(format, a.to.cols), stream);
-  copy_rows(a, row.scales + group * 2, a.to.group_scales, groups * 2, stream);
-  copy_rows(a, row.zeros + group, reinterpret_cast<std::byte*>(a.to.zeros), groups, stream);
 }
 
 struct FloatCodeArgs {
@@ -446,7 +433,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) scales_kernel(ScaleArgs a
 // encode_scaled_codes() of quant/scaled_codes.h.
 void encode_scaled(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
-  if (a.plane == Plane::codes) return copy_rows(a, 0, a.to.data, a.to.cols, stream);
+  if (a.plane == Plane::codes) return copy_rows(a, a.to.cols, stream);
   const bool blocks = format.scales == ScaleKind::per_block;
   const int64_t each = blocks ? kPanelRows : 1,
                 scales = blocks ? panel_scales(format, a.to.cols) : 1;
@@ -505,10 +492,9 @@ void encode_quantized(const EncodeArgs& a, Stream stream) {
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
   if (a.rows == 0 || a.to.cols == 0) return;
   if (!is_grouped(a.to.format)) return encode_scaled(a, stream);
-  if (a.stored == DType::grouped_row) return copy_grouped_rows(a, stream);
   if (a.to.format.table == CodeTable::e2m1) return encode_floats(a, stream);
   if (a.to.format.scales == ScaleKind::grouped) return encode_columns(a, stream);
-  copy_rows(a, 0, a.to.data, grouped_row_bytes(a.to.format, a.to.cols), stream);
+  copy_rows(a, grouped_row_bytes(a.to.format, a.to.cols), stream);
 }
 
 }  // namespace sluice::cuda

@@ -96,7 +96,7 @@ class StoredFormat {
                                                  MatrixTensors& tensors) const = 0;
   // The outputs that a tensor of input-major codes has; 0: it has not its dimensions.
   virtual int64_t outputs_across(const io::StoredTensor&) const { return 0; }
-  virtual bool is_input_major() const { return false; }  // streamed from copies by rows
+  virtual bool is_input_major() const { return false; }  // streamed from the spill cache
   virtual bool keeps_groups() const { return false; }    // weights of quant/groups.h
 };
 

@@ -2,8 +2,8 @@
 // without I/O and threads, whose decisions TileStream carries out.
 //
 // Tiles are read in the order of the sweep, round and round. A read occupies a slot. Packed tiles
-// are used in their slot. Stored tiles are encoded into a buffer, which frees the slot; the reads
-// that compute needs next get the buffers, so that it never waits for one.
+// are used in their slot. Other tiles are encoded, or copied, into a buffer, which frees the slot;
+// the reads that compute needs next get the buffers, so that it never waits for one.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class SweepWindow {
     EncodeStats stats;  // once it is encoded
 
     bool has(uint32_t tile) const { return first <= tile && tile - first < tiles; }
-    bool is_packed() const { return fetch.form == Fetch::Form::packed; }
+    bool is_packed() const { return fetch.form == Fetch::Form::packed && !fetch.copied; }
   };
 
   explicit SweepWindow(uint32_t tiles) : tiles_(tiles) {}  // of the sweep

@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/load/read_pace.h"
+#include "src/load/spill_writer.h"
 
 namespace sluice {
 double StreamReport::wait_seconds() const {
@@ -34,6 +35,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
                        LoadOptions options, std::stop_token stop)
     : plan_(plan),
       index_(index),
+      has_own_memory_(device.has_own_memory()),
       options_(options),
       stop_(std::move(stop)),
       lists_(ledger.lease(Place::host, Use::staging, "sweep", plan_lists(plan).stream)),
@@ -42,6 +44,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
       fetcher_({.plan = plan,
                 .index = index,
                 .encoder = encoder,
+                .device = &device,
                 .weights = {},
                 .measured = measured,
                 .options = options}) {
@@ -93,11 +96,11 @@ std::byte* TileStream::buffer_memory(uint32_t buffer) const {
 // encoded.
 Fetcher::Ring TileStream::ring(const SpillLayout* packed) {
   uint64_t widest = 0;
-  bool all_packed = packed != nullptr;
+  bool all_packed = packed != nullptr && !has_own_memory_;
   for (uint32_t t = 0; t < plan_.sweep_tiles() && all_packed; ++t) {
     const Fetch fetch = tile_fetch(plan_, packed, t, 0).fetch;
     all_packed = fetch.form == Fetch::Form::packed;
-    widest = std::max(widest, slot_bytes_of(fetch.offset, fetch.length));
+    widest = std::max(widest, slot_bytes_of(plan_, packed, fetch));
   }
   const uint64_t all = used_.size();
   constexpr uint64_t kFewest = 2;  // compute uses one while another is encoded
@@ -115,6 +118,8 @@ void TileStream::open() {
   const SpillLayout* packed;
   do {
     const Spill* spill = options_.spill;
+    fetcher_.close();
+    write_spill({plan_, index_, options_, memory_.bytes(), stop_});
     packed = spill != nullptr && spill->ready() ? &spill->layout() : nullptr;
     ring_ = ring(packed);
     fetcher_.open(ring_);
@@ -140,9 +145,11 @@ void TileStream::submit() {
   while (fetcher_.free_slots() > 0 && fetcher_.in_flight() < most) {
     const std::optional<uint32_t> next = window_.next();
     if (!next) return;
-    const Fetch& fetch = window_.add(tile_fetch(plan_, fetcher_.packed(), *next, ring_.slot_bytes));
-    report_.units[fetch.unit].bytes += fetch.length + other_bytes(plan_, fetch);
-    if (fetch.form == Fetch::Form::packed) report_.spilled_bytes += fetch.length;
+    const Fetch& fetch = window_.add(
+        tile_fetch(plan_, fetcher_.packed(), *next, has_own_memory_ ? 0 : ring_.slot_bytes));
+    const uint64_t bytes = fetch.length + other_extents(plan_, fetcher_.packed(), fetch).bytes();
+    report_.units[fetch.unit].bytes += bytes;
+    if (fetch.form == Fetch::Form::packed) report_.spilled_bytes += bytes;
     fetcher_.submit(fetch);
   }
 }
@@ -213,7 +220,7 @@ bool TileStream::use(uint32_t tile) {
   if (!await(tile)) return false;
   const SweepWindow::Entry& e = *window_.wanted();
   const std::optional<Weight> weight =
-      e.is_packed() ? fetcher_.in_place(e.fetch.move, e.read.bytes) : e.fetch.tile;
+      e.is_packed() ? fetcher_.in_place(e.fetch.move, e.read) : e.fetch.tile;
   if (!weight) return false;
   held_ = *weight;
   note_stats(window_.hold());

@@ -91,6 +91,7 @@ class TileStream final : public WeightStream {
 
   const ReadPlan& plan_;
   const io::CheckpointIndex& index_;
+  const bool has_own_memory_;  // the device
   LoadOptions options_;
   std::stop_token stop_;
   Lease lists_;  // of the next one, and of stats_

@@ -249,6 +249,16 @@ void refuse(std::string_view what, const std::vector<std::string>& faults) {
   fail(ErrorKind::refused, "{}: {}", what, list);
 }
 
+bool may_be_input_major(const Model& model, const io::CheckpointIndex& index) {
+  bool transposed = false;
+  model.root->each_param([&](const Param& param) {
+    transposed = transposed || std::ranges::any_of(param.pieces, [](const Piece& piece) {
+                   return piece.view.transposed;
+                 });
+  });
+  return transposed || StoredFormats(model.files.config, index).are_input_major();
+}
+
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   if (index.tensors().empty()) fail(ErrorKind::refused, "the checkpoint holds no tensors");
   Binding binding;

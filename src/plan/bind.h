@@ -20,6 +20,9 @@ struct Binding {
 // Throws Error(refused) as compile() does.
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index);
 
+// Returns whether the checkpoint may store matrices of the model as [inputs, outputs].
+bool may_be_input_major(const Model& model, const io::CheckpointIndex& index);
+
 // Throws Error(refused): `what`, and then each fault.
 [[noreturn]] void refuse(std::string_view what, const std::vector<std::string>& faults);
 

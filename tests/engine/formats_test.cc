@@ -170,7 +170,7 @@ TEST_P(Formats, SchemesAndChunksChangeNothing) {
   EXPECT_EQ(whole.greedy, parts.greedy);
 }
 
-// Matrices on disk, GPTQ's from copies by rows.
+// Matrices on disk, GPTQ's from the spill cache.
 TEST_P(Formats, StreamedWeightsGiveTheSameBits) {
   const Golden& golden = goldens_.back();
   const Outcome resident =

@@ -162,16 +162,6 @@ TEST_P(Grouped, EncodesAsTheReference) {
           layer.weight(GetParam().layout(), 1, 4,
                        [&](const EncodeArgs& args) { return encode_reference(some(args)); });
       expect_same_planes(some_found.weight, some_expected.weight);
-
-      const StoredWeight plain = layer.weight(WeightLayout::rows, 1, 4);
-      const std::vector<std::byte> rows = test::grouped_rows(plain.weight);
-      StoredWeight by_rows(expected.weight.format, 64, 128);
-      if (act_order) std::copy_n(expected.weight.order, 128, by_rows.weight.order);
-      EncodeArgs args{.stored = DType::grouped_row, .rows = 64, .to = by_rows.weight};
-      args.source = rows.data();
-      args.source_stride = std::ssize(rows) / 64;
-      encode(args);
-      expect_same_planes(by_rows.weight, expected.weight);
     }
   }
 }

