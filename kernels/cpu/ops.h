@@ -239,6 +239,8 @@ struct XieluValues {
 struct ActivationJob {
   Activation activation;
   XieluValues xielu = {};
+  float limit = 0;  // of clamped_swiglu, and its alpha
+  float alpha = 0;
 };
 
 // A thread's scratch for linear: decoded weights, and the sums of a block of rows.

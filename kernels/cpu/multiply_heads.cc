@@ -1,0 +1,73 @@
+#include <algorithm>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kHeadRows = 32;  // of x, for which a weight's rows are decoded once
+constexpr int64_t kSums = 16;      // of a product's terms, each of every kSums-th
+
+// Sums are of sixteen parts, added in order, whatever the instructions.
+float dot(const float* a, const float* b, int64_t count) {
+  float sums[kSums] = {};
+  int64_t k = 0;
+  for (; k + kSums <= count; k += kSums) {
+    for (int64_t i = 0; i < kSums; ++i) sums[i] += a[k + i] * b[k + i];
+  }
+  for (int64_t i = 0; k + i < count; ++i) sums[i] += a[k + i] * b[k + i];
+  float sum = 0;
+  for (const float part : sums) sum += part;
+  return sum;
+}
+
+// The first row of a matrix begins its sums.
+void add_product(float factor, const float* w, int64_t count, bool first, float* to) {
+  if (first) std::fill_n(to, count, 0.0F);
+  for (int64_t k = 0; k < count; ++k) to[k] += factor * w[k];
+}
+
+}  // namespace
+
+int64_t heads_workspace(int64_t head_cols, int threads) {
+  return threads * kPanelRows * head_cols * static_cast<int64_t>(sizeof(float));
+}
+
+// A job is a head and some rows of x.
+void CpuKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& m,
+                                HeadProduct product, Tensor y, int64_t y_step) const {
+  check_multiply_heads(x, x_step, m, product, y, y_step);
+  const int64_t cols = m.weight.cols, end = std::min(m.first_row + m.weight.rows, m.heads * m.rows);
+  const int64_t first_head = m.first_row / m.rows, heads = ceil_div(end, m.rows) - first_head;
+  const int64_t blocks = ceil_div(x.rows, kHeadRows);
+  auto* work = reinterpret_cast<float*>(scratch(heads_workspace(cols, pool_.size())));
+  const auto job = [&](int64_t index, float* decoded) {
+    const int64_t head = first_head + index / blocks, row = index % blocks * kHeadRows;
+    const int64_t last_row = std::min(row + kHeadRows, x.rows);
+    const int64_t from = std::max(m.first_row, head * m.rows);
+    const int64_t to = std::min(end, (head + 1) * m.rows);
+    for (int64_t some = from; some < to; some += kPanelRows) {
+      const int64_t count = std::min(kPanelRows, to - some), at = some - head * m.rows;
+      for (int64_t i = 0; i < count; ++i)
+        decode_row(m.weight, some + i - m.first_row, decoded + i * cols);
+      for (int64_t r = row; r < last_row; ++r) {
+        const float* in = x.row<float>(r) + head * x_step;
+        float* out = y.row<float>(r) + head * y_step;
+        for (int64_t i = 0; i < count; ++i) {
+          if (product == HeadProduct::plain) {
+            add_product(in[at + i], decoded + i * cols, cols, at + i == 0, out);
+          } else {
+            out[at + i] = dot(in, decoded + i * cols, cols);
+          }
+        }
+      }
+    }
+  };
+  pool_.parallel_for(heads * blocks, 1, [&](int64_t begin, int64_t stop, int thread) {
+    for (int64_t index = begin; index < stop; ++index)
+      job(index, work + thread * kPanelRows * cols);
+  });
+}
+
+}  // namespace sluice
