@@ -20,14 +20,14 @@ ExpertsSpec read_experts(const JsonFields& c, const ExpertKeys& keys) {
   return experts;
 }
 
-void read_grouped_choice(const JsonFields& c, bool absent_normalized, ExpertsSpec& experts) {
+void read_grouped_choice(const JsonFields& c, const GroupedChoice& absent, ExpertsSpec& experts) {
   RouterParams& choice = experts.choice;
   choice.score = RouterScore::sigmoid;
-  choice.groups = read_size(c, "n_group", 1, experts.count);
-  choice.groups_used = read_size(c, "topk_group", 1, choice.groups);
-  choice.normalized = read_boolean(c, "norm_topk_prob", absent_normalized);
+  choice.groups = read_size(c, "n_group", absent.groups, experts.count);
+  choice.groups_used = read_size(c, "topk_group", absent.groups_used, choice.groups);
+  choice.normalized = read_boolean(c, "norm_topk_prob", absent.normalized);
   choice.added = 1e-20F;
-  choice.factor = read_factor(c, "routed_scaling_factor", 1);
+  choice.factor = read_factor(c, "routed_scaling_factor", absent.factor);
   if (experts.count % choice.groups != 0)
     fail(ErrorKind::refused, "{}: n_group ({}) does not divide the {} experts", c.where(),
          choice.groups, experts.count);

@@ -66,12 +66,22 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
                                          "mistral_sliding", "olmo3",
                                          "qwen3_5",         "qwen3_5_moe",
                                          "falcon_h1",       "lfm2",
-                                         "jamba_dense"};
+                                         "jamba_dense",     "gpt_oss",
+                                         "kimi_k2",         "mistral4_text",
+                                         "phimoe",          "llama4_text",
+                                         "gemma4_text_moe"};
   std::vector<std::filesystem::path> models = bundled_models();
   std::erase_if(models, [&](const std::filesystem::path& model) {
     return std::ranges::find(kNames, model.filename().string()) == std::end(kNames);
   });
   check(std::ssize(models) == std::ssize(kNames), "a model of the list is bundled no more");
+  return models;
+}
+// The models that a GPU computes: those without attention to latent keys.
+inline std::vector<std::filesystem::path> for_gpus(std::vector<std::filesystem::path> models) {
+  std::erase_if(models, [](const std::filesystem::path& model) {
+    return model.filename() == "kimi_k2" || model.filename() == "mistral4_text";
+  });
   return models;
 }
 inline std::filesystem::path bundled_model(const char* name) {
@@ -90,19 +100,15 @@ inline std::vector<std::filesystem::path> models_stored_otherwise() {
 // Shared fixtures of formats with plain weights.
 inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
 
-// Models of supported architectures whose experts are not supported yet.
-inline constexpr std::string_view kWithoutExperts[] = {"gemma4_moe", "gemma4_text_moe"};
-
-// The shared fixtures whose architecture is supported, and those of supported formats; none
-// where the fixtures are not there, or not all is asked for: bundled models go the same ways.
+// The shared fixtures whose architecture is supported, and those of supported
+// formats; none where the fixtures are not there, or not all is asked for:
+// bundled models go the same ways.
 inline std::vector<std::filesystem::path> shared_models() {
   std::vector<std::filesystem::path> found;
   if (oracle_dir().empty() || !runs_all()) return found;
   for (const char* kind : {"models", "text"}) {
     for (const auto& model : models_in(oracle_dir() / kind))
-      if (is_supported(model) &&
-          std::ranges::count(kWithoutExperts, model.filename().string()) == 0)
-        found.push_back(model);
+      if (is_supported(model)) found.push_back(model);
   }
   for (const char* format : kSharedFormats) found.push_back(oracle_dir() / "formats" / format);
   return found;
