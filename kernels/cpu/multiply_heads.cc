@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/launch_checks.h"
+#include "quant/float8.h"
 
 namespace sluice {
 namespace {
@@ -28,6 +31,43 @@ void add_product(float factor, const float* w, int64_t count, bool first, float*
   for (int64_t k = 0; k < count; ++k) to[k] += factor * w[k];
 }
 
+// The float32 value of each E4M3 code.
+const std::array<float, 256>& e4m3_values() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> all;
+    for (size_t code = 0; code < all.size(); ++code)
+      all[code] = e4m3_to_float(static_cast<uint8_t>(code));
+    return all;
+  }();
+  return values;
+}
+
+// A row with the bits of decode_row(). bf16 and E4M3, which most checkpoints have, are read cell by
+// cell (quant/format.h).
+void decode_fast(const Weight& w, int64_t row, float* out) {
+  const WeightFormat& format = w.format;
+  const bool bf16 = format.dtype == DType::bf16, e4m3 = format.dtype == DType::f8_e4m3;
+  if (format.layout != WeightLayout::packed || !(bf16 || e4m3)) return decode_row(w, row, out);
+  const std::byte* from = w.data + element_offset(w, row, 0);
+  if (bf16) {
+    for (int64_t c = 0; c < w.cols; ++c) {
+      uint16_t bits;
+      std::memcpy(&bits, from + c / 2 * kCellBytes + c % 2 * 2, sizeof bits);
+      out[c] = bf16_to_float(bits);
+    }
+  } else {
+    const std::array<float, 256>& values = e4m3_values();
+    for (int64_t c = 0; c < w.cols; ++c)
+      out[c] = values[static_cast<size_t>(from[c / 4 * kCellBytes + c % 4 / 2 * 8 + c % 2])];
+  }
+  if (format.scales == ScaleKind::none) return;
+  const int64_t wide = format.scales == ScaleKind::per_block ? format.scale_cols : w.cols;
+  for (int64_t first = 0; first < w.cols; first += wide) {
+    const float scale = scale_at(w, row, first);
+    for (int64_t c = first; c < std::min(first + wide, w.cols); ++c) out[c] *= scale;
+  }
+}
+
 }  // namespace
 
 int64_t heads_workspace(int64_t head_cols, int threads) {
@@ -50,7 +90,7 @@ void CpuKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& m,
     for (int64_t some = from; some < to; some += kPanelRows) {
       const int64_t count = std::min(kPanelRows, to - some), at = some - head * m.rows;
       for (int64_t i = 0; i < count; ++i)
-        decode_row(m.weight, some + i - m.first_row, decoded + i * cols);
+        decode_fast(m.weight, some + i - m.first_row, decoded + i * cols);
       for (int64_t r = row; r < last_row; ++r) {
         const float* in = x.row<float>(r) + head * x_step;
         float* out = y.row<float>(r) + head * y_step;
