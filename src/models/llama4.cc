@@ -69,10 +69,20 @@ void add_still_ropes(const JsonFields& c, int64_t head_dim, DecoderSpec& spec) {
                    .max_positions = spec.max_positions,
                    .original_positions = spec.max_positions};
   spec.ropes.push_back(still);
-  still.original_positions = read_size(c, "floor_scale", 8192, kMaxPositions);
+  const double floor_scale = c.number_or("floor_scale", 8192);  // may be written as 8192.0
+  if (!(floor_scale >= 1) || floor_scale > static_cast<double>(kMaxPositions))
+    fail(ErrorKind::refused, "{}: floor_scale is {}", c.where(), floor_scale);
+  still.original_positions = static_cast<int64_t>(floor_scale);
   still.position_beta = read_factor(c, "attn_scale", 0.1);
   still.position_offset = 1;
   spec.ropes.push_back(still);
+}
+
+// The first releases have a number here.
+bool is_tuned(const JsonFields& c) {
+  constexpr const char* kKey = "attn_temperature_tuning";
+  if (c.has(kKey) && c.raw(kKey).is_number()) return c.number(kKey) != 0;
+  return read_boolean(c, kKey, true);
 }
 
 // One kind of layer that rotates, and one that does not.
@@ -90,7 +100,7 @@ void make_attentions(const JsonFields& c, DecoderSpec& spec) {
   }
   AttentionSpec& others = still.mixers.front().attention();
   others.rope = std::nullopt;
-  if (read_boolean(c, "attn_temperature_tuning", true)) {
+  if (is_tuned(c)) {
     add_still_ropes(c, others.head_dim, spec);
     others.rope = RopePairing::neighbours;
     others.angles = 1;

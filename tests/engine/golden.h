@@ -80,7 +80,10 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
 // The models that a GPU computes: those without attention to latent keys.
 inline std::vector<std::filesystem::path> for_gpus(std::vector<std::filesystem::path> models) {
   std::erase_if(models, [](const std::filesystem::path& model) {
-    return model.filename() == "kimi_k2" || model.filename() == "mistral4_text";
+    bool is_latent = false;
+    DecoderSpec spec = read_model(*open_model(model_in(model))).spec;
+    each<MlaSpec>(spec, [&](const MlaSpec&) { is_latent = true; });
+    return is_latent;
   });
   return models;
 }

@@ -131,7 +131,8 @@ TEST_P(Gpu, StepsAsGraphsGiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Bundled, Gpu, testing::ValuesIn(test::for_gpus(test::bundled_models())),
                          test::golden_name);
-INSTANTIATE_TEST_SUITE_P(Shared, Gpu, testing::ValuesIn(test::shared_models()), test::golden_name);
+INSTANTIATE_TEST_SUITE_P(Shared, Gpu, testing::ValuesIn(test::for_gpus(test::shared_models())),
+                         test::golden_name);
 
 // The driver counts in pieces of 2 MiB.
 TEST(GpuMemory, ADeviceGivesWhatIsReservedAndTakesItBack) {
