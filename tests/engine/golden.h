@@ -77,13 +77,15 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
   check(std::ssize(models) == std::ssize(kNames), "a model of the list is bundled no more");
   return models;
 }
-// The models that a GPU computes: those without attention to latent keys.
+// The models that a GPU computes: those without attention to latent keys, and with heads of whole
+// eights of elements.
 inline std::vector<std::filesystem::path> for_gpus(std::vector<std::filesystem::path> models) {
   std::erase_if(models, [](const std::filesystem::path& model) {
-    bool is_latent = false;
+    bool is_refused = false;
     DecoderSpec spec = read_model(*open_model(model_in(model))).spec;
-    each<MlaSpec>(spec, [&](const MlaSpec&) { is_latent = true; });
-    return is_latent;
+    each<MlaSpec>(spec, [&](const MlaSpec&) { is_refused = true; });
+    each<AttentionSpec>(spec, [&](const AttentionSpec& a) { is_refused |= a.head_dim % 8 != 0; });
+    return is_refused;
   });
   return models;
 }
