@@ -25,10 +25,26 @@ float dot(const float* a, const float* b, int64_t count) {
   return sum;
 }
 
-// The first row of a matrix begins its sums.
-void add_product(float factor, const float* w, int64_t count, bool first, float* to) {
-  if (first) std::fill_n(to, count, 0.0F);
-  for (int64_t k = 0; k < count; ++k) to[k] += factor * w[k];
+constexpr int64_t kColumns = 32;  // of sums that stay in registers
+
+// to[k] += the sum over i of factors[i] w[i][k], term by term; `fresh`: from zero.
+template <int64_t kCount>
+void add_columns(const float* factors, const float* w, int64_t rows, int64_t stride, bool fresh,
+                 float* to) {
+  float sums[kCount];
+  for (int64_t k = 0; k < kCount; ++k) sums[k] = fresh ? 0 : to[k];
+  for (int64_t i = 0; i < rows; ++i, w += stride) {
+    for (int64_t k = 0; k < kCount; ++k) sums[k] += factors[i] * w[k];
+  }
+  for (int64_t k = 0; k < kCount; ++k) to[k] = sums[k];
+}
+
+void add_products(const float* factors, const float* w, int64_t rows, int64_t cols, bool fresh,
+                  float* to) {
+  int64_t k = 0;
+  for (; k + kColumns <= cols; k += kColumns)
+    add_columns<kColumns>(factors, w + k, rows, cols, fresh, to + k);
+  for (; k < cols; ++k) add_columns<1>(factors, w + k, rows, cols, fresh, to + k);
 }
 
 // The float32 value of each E4M3 code.
@@ -94,13 +110,11 @@ void CpuKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& m,
       for (int64_t r = row; r < last_row; ++r) {
         const float* in = x.row<float>(r) + head * x_step;
         float* out = y.row<float>(r) + head * y_step;
-        for (int64_t i = 0; i < count; ++i) {
-          if (product == HeadProduct::plain) {
-            add_product(in[at + i], decoded + i * cols, cols, at + i == 0, out);
-          } else {
-            out[at + i] = dot(in, decoded + i * cols, cols);
-          }
+        if (product == HeadProduct::plain) {
+          add_products(in + at, decoded, count, cols, at == 0, out);
+          continue;
         }
+        for (int64_t i = 0; i < count; ++i) out[at + i] = dot(in, decoded + i * cols, cols);
       }
     }
   };
