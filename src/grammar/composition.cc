@@ -57,7 +57,7 @@ class Composer {
   }
   uint32_t count(const OrderedJson& part, const char* key) const {
     constexpr uint64_t kMost = 1'000'000;
-    if (!part.contains(key) || !part.at(key).is_number_unsigned()) refuse();
+    if (!part.contains(key) || !part.at(key).is_number_integer() || part.at(key) < 0) refuse();
     return static_cast<uint32_t>(std::min(part.at(key).get<uint64_t>(), kMost));
   }
   std::vector<Expr> parts(const OrderedJson& list, int nesting) {
@@ -122,7 +122,11 @@ class Composer {
     const std::optional<SourceKind> kind = kind_of(text(part, "source"));
     if (!kind) refuse();
     inner.kind = *kind;
-    inner.text = text(part, "text");
+    if (part.contains("json")) {
+      inner.json = part.at("json");
+    } else {
+      inner.text = text(part, "text");
+    }
     return read_source(builder_, inner, is_special_);
   }
 

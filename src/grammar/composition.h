@@ -9,7 +9,7 @@
 //   {"schema": V, "or": PART}          the same; PART where V has what is not supported
 //   {"root": V, "part": PART}          PART, in which schemas are parts of V: "#" refers to V
 //   {"source": K, "text": S}           a source of a kind: json_object, json_schema, regex, choice,
-//   gbnf
+//                                      gbnf; where it is JSON, "json": V may have its value
 //   {"sequence": [PART...]}, {"choice": [PART...]}
 //   {"repeat": PART, "low": N, "high": M}   without "high" as often as it comes; with "between":
 //                                           PART that one between two of them

@@ -1,6 +1,7 @@
 #include "src/grammar/json_schema.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -223,21 +224,28 @@ OrderedJson parse_schema(std::string_view text, std::string_view where) {
     fail(ErrorKind::refused, "{}: the schema has {} bytes, but {} is the most", where, text.size(),
          kMaxTextBytes);
   }
-  const Json json = parse_json(text, where);
-  refuse_repeated_keys(text, json, where);
-  if (has_large_object(json)) {
+  return take_schema(parse_ordered(text, where), where);
+}
+
+OrderedJson take_schema(OrderedJson schema, std::string_view where) {
+  if (has_large_object(schema)) {
     fail(ErrorKind::refused, "{}: an object of the schema has more than {} members", where,
          kMaxMembers);
   }
-  OrderedJson schema = OrderedJson::parse(text.begin(), text.end(), nullptr, false);
-  if (schema.is_discarded()) fail(ErrorKind::refused, "{}: a number of the schema is none", where);
+  schema = round_integers(std::move(schema));
+  if (!is_finite(schema)) fail(ErrorKind::refused, "{}: a number of the schema is none", where);
   return schema;
 }
 
-bool has_large_object(const Json& json) {
+bool has_large_object(const OrderedJson& json) {
   if (!json.is_structured()) return false;
   if (json.is_object() && json.size() > kMaxMembers) return true;
   return std::ranges::any_of(json, has_large_object);
+}
+
+bool is_finite(const OrderedJson& json) {
+  if (json.is_structured()) return std::ranges::all_of(json, is_finite);
+  return !json.is_number_float() || std::isfinite(json.get<double>());
 }
 
 Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema, const OrderedJson& root,

@@ -24,13 +24,18 @@ namespace sluice::grammar {
 // The members of an object that is a part of a schema.
 inline constexpr size_t kMaxMembers = 1000;
 
-// Parses a schema with the order of its members. Error(refused) for what is none, or has an object
-// of more than kMaxMembers.
+// Parses a schema with the order of its members. Error(refused) for what is no JSON, and as
+// take_schema().
 OrderedJson parse_schema(std::string_view text, std::string_view where);
+// The schema with its integers beyond 64 bits as doubles. Error(refused) for a number that is not
+// finite, and for an object of more than kMaxMembers.
+OrderedJson take_schema(OrderedJson schema, std::string_view where);
 
-// Whether an object in it has more than kMaxMembers. To order so many takes long: each is compared
-// with all before it.
-bool has_large_object(const Json& json);
+// Whether an object in it has more than kMaxMembers. To look so many up takes long: each is
+// compared with all before it.
+bool has_large_object(const OrderedJson& json);
+// Whether no number in it is NaN or infinite.
+bool is_finite(const OrderedJson& json);
 
 // The texts of values that are valid. `root`: the document that `schema` is a part of, or itself.
 // `steps` counts schemas as they are read, from what others have taken. Error(refused), which names

@@ -180,7 +180,7 @@ def requests():
     bodies += [("0", {"prompt": ["x", [1, 2]], "logprobs": 2, "n": 2, "response_format": schema, **stream}),
                ("1", chat), ("1", {**chat, **stream}), ("1", {"messages": messages[:2], "response_format": schema}),
                ("2", message), ("2", {**message, "stream": True}), ("3", told), ("4", response),
-               ("4", {**response, "stream": True}), ("4", {"input": "u"}),
+               ("4", {**response, "stream": True}), ("4", {"input": "u"}), ("8", response),
                ("5", {"prompt": "Anne had", "return_token_strs": True}), ("5", {"messages": messages, "tools": tools}),
                ("6", {"tokens": [5, 6, 7]}), ("7", {"input": ["Anne", "had"], "encoding_format": "base64"}),
                ("7", {"input": [[1, 2], [3]], "dimensions": 4}),
