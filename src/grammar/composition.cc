@@ -106,15 +106,20 @@ class Composer {
     const OrderedJson& root = root_ != nullptr ? *root_ : given;
     std::string where = builder_.where();
     if (part.contains("of")) where.append(": ").append(text(part, "of"));
+    std::optional<std::string> end;
+    if (part.contains("end")) {
+      end = text(part, "end");
+      if (written(*end) != *end) end->clear();  // a special token is in no string
+    }
     try {  // apart, so that the error names it
       GrammarBuilder alone(where);
-      alone.build(json_schema(alone, given, root, steps_), analysis_);
+      alone.build(json_schema(alone, given, root, steps_, end), analysis_);
     } catch (const Error& e) {
       if (!part.contains("or") || e.kind() != ErrorKind::refused) throw;
       return this->part(part.at("or"), nesting + 1);
     }
     int64_t counted = 0;  // they have been, above
-    return json_schema(builder_, given, root, counted);
+    return json_schema(builder_, given, root, counted, end);
   }
 
   Expr source(const OrderedJson& part) {

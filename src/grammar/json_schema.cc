@@ -21,8 +21,10 @@ constexpr std::string_view kTypes[] = {"object", "array", "string", "number", "b
 
 class SchemaCompiler : public SchemaValues {
  public:
-  SchemaCompiler(GrammarBuilder& builder, const OrderedJson& root, int64_t& steps)
+  SchemaCompiler(GrammarBuilder& builder, const OrderedJson& root, int64_t& steps,
+                 std::optional<std::string_view> end)
       : builder_(builder),
+        end_(end),
         parts_(builder),
         document_(root, builder.where(), steps),
         checker_(document_, builder.where()),
@@ -42,7 +44,7 @@ class SchemaCompiler : public SchemaValues {
 
   Expr value(const OrderedJson& schema, const std::string& path, int nesting) override {
     document_.count_step(path, nesting);
-    if (schema == OrderedJson(true)) return parts_.value();
+    if (schema == OrderedJson(true)) return any_value(path);
     if (schema == OrderedJson(false)) document_.no_value(path, "false is valid for no value");
     document_.check_object(schema, path);
     return plain_value(document_.plain(schema, path, nesting), path, nesting);
@@ -55,6 +57,10 @@ class SchemaCompiler : public SchemaValues {
     std::string path;
   };
 
+  Expr any_value(const std::string& path) {
+    return end_ ? scalars_.bare_string(OrderedJson::object(), *end_, path) : parts_.value();
+  }
+
   Expr plain_value(const OrderedJson& schema, const std::string& path, int nesting) {
     if (schema.contains("$ref") && is_only_ref(schema)) return reference(schema, path);
     if (schema.contains("$ref") || schema.contains("allOf"))
@@ -63,7 +69,7 @@ class SchemaCompiler : public SchemaValues {
       if (schema.contains(keyword)) return any_of(schema, keyword, path, nesting);
     if (schema.contains("const") || schema.contains("enum")) return listed(schema, path, nesting);
     const std::vector<std::string> types = types_of(schema, path);
-    if (types.empty()) return parts_.value();
+    if (types.empty()) return any_value(path);
     return some_of(types,
                    [&](const std::string& type) { return of_type(schema, type, path, nesting); });
   }
@@ -144,6 +150,8 @@ class SchemaCompiler : public SchemaValues {
       if (!is_valid(value)) continue;
       if (value.is_structured()) {
         alternatives.push_back(parts_.literal(value));
+      } else if (end_ && value.is_string()) {
+        texts.push_back(value.get<std::string>());
       } else {
         texts.push_back(value.dump());
       }
@@ -187,7 +195,10 @@ class SchemaCompiler : public SchemaValues {
 
   Expr of_type(const OrderedJson& schema, const std::string& type, const std::string& path,
                int nesting) {
-    if (type == "string") return scalars_.string(schema, path);
+    if (type == "string")
+      return end_ ? scalars_.bare_string(schema, *end_, path) : scalars_.string(schema, path);
+    if (end_ && type != "null")
+      document_.no_value(path, "{} is no type of what is written between tags", type);
     if (type == "number" || type == "integer")
       return scalars_.number(schema, type == "integer", path);
     const OrderedJson excluded = schema.value(kExcluded, OrderedJson::array());
@@ -208,6 +219,7 @@ class SchemaCompiler : public SchemaValues {
   }
 
   GrammarBuilder& builder_;
+  std::optional<std::string_view> end_;  // of strings as they are
   JsonParts parts_;
   SchemaDocument document_;
   SchemaChecker checker_;
@@ -249,8 +261,8 @@ bool is_finite(const OrderedJson& json) {
 }
 
 Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema, const OrderedJson& root,
-                 int64_t& steps) {
-  return SchemaCompiler(builder, root, steps).compile(schema);
+                 int64_t& steps, std::optional<std::string_view> end) {
+  return SchemaCompiler(builder, root, steps, end).compile(schema);
 }
 
 }  // namespace sluice::grammar

@@ -15,6 +15,7 @@
 // What cannot be held is refused with its place and its keyword.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "src/grammar/json_text.h"
@@ -38,9 +39,10 @@ bool has_large_object(const OrderedJson& json);
 bool is_finite(const OrderedJson& json);
 
 // The texts of values that are valid. `root`: the document that `schema` is a part of, or itself.
-// `steps` counts schemas as they are read, from what others have taken. Error(refused), which names
-// place and keyword.
+// `steps` counts schemas as they are read, from what others have taken. With `end` the values are
+// strings without quotes and escapes, in which `end` does not occur (empty: anything may), or null.
+// Error(refused), which names place and keyword.
 Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema, const OrderedJson& root,
-                 int64_t& steps);
+                 int64_t& steps, std::optional<std::string_view> end = {});
 
 }  // namespace sluice::grammar
