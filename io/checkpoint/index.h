@@ -25,6 +25,9 @@ struct StoredTensor {
   uint64_t offset = 0;  // bytes from the start of the file
   uint64_t bytes = 0;
   bool listed = true;  // in the checkpoint's index, where it has one
+  // Its last two dimensions are stored in the other order, and so they are in `shape`: what the
+  // checkpoint calls [outputs, inputs] lies as [inputs, outputs].
+  bool turned = false;
 };
 
 // A copy of one of the checkpoint's files, in another directory.

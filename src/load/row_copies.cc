@@ -15,6 +15,7 @@
 #include "src/load/grouped_copies.h"
 #include "src/load/spill_directory.h"
 #include "src/load/spill_header.h"
+#include "src/plan/bind.h"
 
 namespace sluice {
 namespace {
@@ -76,7 +77,7 @@ void RowCopies::find_copies() {
   StoredFormats formats(model_.files.config, index_);
   model_.root->each_param([&](const Param& param) {
     for (const Piece& piece : param.pieces) {
-      if (piece.view.transposed) add_transposed(piece);
+      if (lies_transposed(piece, index_)) add_transposed(piece);
       if (formats.are_input_major()) add_grouped(piece, formats);
     }
   });
