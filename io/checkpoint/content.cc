@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "io/checkpoint/npy.h"
 #include "io/checkpoint/safetensors.h"
 #include "io/checkpoint/torch.h"
 #include "io/checkpoint/zip_directory.h"
@@ -38,6 +39,14 @@ bool is_zip(std::string_view first) {
   return first.starts_with("PK\x03\x04") || first.starts_with("PK\x05\x06");
 }
 
+std::vector<StoredTensor> read_archive(const Fd& fd, const CheckpointFile& file,
+                                       const std::string& where) {
+  const std::vector<ZipMember> members = read_zip_directory(fd, file, where);
+  return is_npz(members) && !is_torch_archive(members)
+             ? read_npz(fd, file, members, where)
+             : read_torch_archive(fd, file, members, where);
+}
+
 }  // namespace
 
 TensorFile read_tensor_file(const std::filesystem::path& path, std::string name) {
@@ -50,8 +59,7 @@ TensorFile read_tensor_file(const std::filesystem::path& path, std::string name)
   std::string first(std::min<uint64_t>(result.file.size, 64), '\0');
   read_exactly(fd, path, 0, first);
   if (is_zip(first)) {
-    result.tensors =
-        read_torch_archive(fd, result.file, read_zip_directory(fd, result.file, where), where);
+    result.tensors = read_archive(fd, result.file, where);
   } else if (first.size() > kLengthBytes && first[kLengthBytes] == '{' &&
              !first.starts_with(kPickle)) {
     return read_safetensors_header(path, std::move(result.file.name));

@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -13,10 +15,12 @@
 
 #include "io/checkpoint/content.h"
 #include "io/checkpoint/index.h"
+#include "io/checkpoint/npy.h"
 #include "io/checkpoint/places.h"
 #include "io/checkpoint/safetensors.h"
 #include "io/checkpoint/shard_index.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
 
 namespace sluice::io {
 namespace {
@@ -30,6 +34,7 @@ using ReadFile = TensorFile (*)(const fs::path&, std::string);
 enum class Layout : uint8_t {
   single,  // one file of tensors
   index,   // JSON that says which file has which tensor
+  arrays,  // JSON with the names of tensors, each a file beside it
 };
 
 // The containers that a directory may have, in the order of preference (docs/formats.md): where
@@ -44,6 +49,8 @@ constexpr auto kContainers = std::to_array<Container>({
     {"model.safetensors.index.json", Layout::index, read_safetensors_header},
     {"pytorch_model.bin", Layout::single},
     {"pytorch_model.bin.index.json", Layout::index},
+    {"model.npz", Layout::single},
+    {"np/weight_names.json", Layout::arrays, read_npy},
     {"consolidated.safetensors", Layout::single, read_safetensors_header},
     {"consolidated.safetensors.index.json", Layout::index, read_safetensors_header},
     {"consolidated.00.pth", Layout::single},
@@ -204,6 +211,49 @@ CheckpointIndex open_sharded(const Places& places, std::string_view name, ReadFi
   return with_copies(std::move(checkpoint), std::move(copies));
 }
 
+// Raises the process's limit of open files, which is usually 1024, as far as it may.
+void allow_more_files(uint64_t files) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, limit.rlim_cur + files);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// vLLM's npcache: a list of names, and a file of that name for each, with or without ".npy".
+CheckpointIndex open_arrays(const Places& places, const fs::path& name, ReadFile read) {
+  const fs::path& directory = places.own();
+  const std::string where = printable((directory / name).string());
+  const Json names =
+      parse_json(read_checkpoint_file(directory, name.string(), kMaxIndexBytes), where);
+  if (!names.is_array() || !std::ranges::all_of(names, &Json::is_string))
+    fail(ErrorKind::refused, "{}: must be a list of the tensors' names", where);
+  constexpr size_t kMany = 256;
+  if (names.size() > kMany) allow_more_files(names.size());
+  std::vector<CheckpointFile> files;
+  std::vector<StoredTensor> tensors;
+  std::vector<FileCopy> copies;
+  for (const Json& each : names) {
+    const auto tensor = each.get<std::string>();
+    std::string_view fault = path_fault(tensor);
+    if (fault.empty() && tensor.find('/') != std::string::npos) fault = "is no name of a file";
+    if (!fault.empty())
+      fail(ErrorKind::refused, "{}: '{}' {}; refused without opening it", where, printable(tensor),
+           fault);
+    std::string path = (name.parent_path() / (tensor + ".npy")).string();
+    if (places.lack(path)) path = (name.parent_path() / tensor).string();
+    if (places.lack(path))
+      fail(ErrorKind::refused, "{}: names {}, but there is no such file{}", where,
+           printable(tensor), download_hint(directory));
+    const auto number = static_cast<uint32_t>(files.size());
+    TensorFile file = places.read(path, number, copies, read);
+    StoredTensor& array = tensors.emplace_back(std::move(file.tensors.front()));
+    array.name = tensor;
+    array.file = number;
+    files.push_back(std::move(file.file));
+  }
+  return with_copies({std::move(files), std::move(tensors), {}}, std::move(copies));
+}
+
 // Returns whether a trainer leaves such a file beside the weights.
 bool is_of_trainer(const std::string& name) {
   constexpr std::string_view kBeginnings[] = {"training_args", "optimizer", "scheduler",
@@ -213,7 +263,7 @@ bool is_of_trainer(const std::string& name) {
 
 // Files that may have tensors, by their endings: a directory with one of them needs no known name.
 std::vector<std::string> other_files(const fs::path& directory) {
-  constexpr std::string_view kEndings[] = {".safetensors", ".bin", ".pt", ".pth"};
+  constexpr std::string_view kEndings[] = {".safetensors", ".bin", ".pt", ".pth", ".npz"};
   std::vector<std::string> names;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
@@ -262,6 +312,8 @@ CheckpointIndex open_container(const Places& places) {
   switch (container->layout) {
     case Layout::index:
       return open_sharded(places, container->name, container->read);
+    case Layout::arrays:
+      return open_arrays(places, container->name, container->read);
     case Layout::single:
       break;
   }
