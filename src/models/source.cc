@@ -4,6 +4,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/models/gguf.h"
+#include "src/models/meta.h"
 
 namespace sluice {
 namespace {
@@ -46,7 +47,11 @@ class DirectorySource : public ModelSource {
 }  // namespace
 
 std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors) {
-  if (fs::is_directory(model)) return std::make_unique<DirectorySource>(model, mirrors);
+  if (fs::is_directory(model)) {
+    auto files = std::make_unique<DirectorySource>(model, mirrors);
+    if (is_meta_model(model)) return open_meta_model(model, std::move(files));
+    return files;
+  }
   if (io::is_gguf(model)) return open_gguf_model(model, mirrors);
   fail(ErrorKind::refused,
        "{}: {}; MODEL must be a checkpoint directory with config.json, or a GGUF file",

@@ -56,8 +56,9 @@ class ModelSource {
   virtual EmbeddingRules embedding_rules() const = 0;
 };
 
-// `model` is a directory as the hub has it, or a GGUF file, any of several that belong together.
-// `mirrors` are directories with copies of weight files (io/checkpoint/index.h).
+// `model` is a directory as the hub has it, or as Meta has it (meta.h), or a GGUF file, any of
+// several that belong together. `mirrors` are directories with copies of weight files
+// (io/checkpoint/index.h).
 std::unique_ptr<ModelSource> open_model(const std::filesystem::path& model,
                                         std::span<const std::filesystem::path> mirrors = {});
 

@@ -88,7 +88,9 @@ inline std::vector<std::filesystem::path> models_stored_otherwise() {
 }
 
 // Shared fixtures of formats with plain weights.
-inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
+inline constexpr const char* kSharedFormats[] = {
+    "gguf_f16",    "gguf_bf16",          "gguf_bf16_tied", "base", "mixed_dtypes",
+    "pytorch_bin", "pytorch_bin_legacy", "meta_pth",       "npz",  "npcache"};
 
 // Models of supported architectures whose experts are not supported yet.
 inline constexpr std::string_view kWithoutExperts[] = {"gemma4_moe", "gemma4_text_moe"};
