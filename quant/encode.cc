@@ -299,7 +299,7 @@ bool is_quantized(const EncodeArgs& a) {
 namespace {
 
 void encode_quantized(const EncodeArgs& a) {
-  if (!is_grouped(a.to.format)) return encode_scaled_codes(a);
+  if (has_scaled_codes(a)) return encode_scaled_codes(a);
   if (a.stored == DType::grouped_row) return encode_grouped_rows(a);
   if (a.to.format.table == CodeTable::e2m1) return encode_float_codes(a);
   if (!is_block(a.stored)) return encode_grouped_columns(a);
@@ -346,7 +346,7 @@ EncodeStats encode_reference(const EncodeArgs& a) {
 }
 
 EncodeStats quantized_stats(const EncodeArgs& a) {
-  if (!is_grouped(a.to.format)) return scaled_code_stats(a);
+  if (has_scaled_codes(a)) return scaled_code_stats(a);
   if (a.stored == DType::grouped_row) return grouped_row_stats(a);
   if (a.to.format.table == CodeTable::e2m1) return float_code_stats(a);
   return is_block(a.stored) ? block_stats(a) : grouped_column_stats(a);
@@ -357,7 +357,7 @@ int64_t quantized_source_bytes(const EncodeArgs& a) {
   const bool floats = a.to.format.table == CodeTable::e2m1;
   if (is_block(a.stored) || (floats && a.plane == Plane::codes))
     return a.row(a.rows - 1) - a.source + grouped_row_bytes(a.to.format, a.to.cols);
-  if (is_grouped(a.to.format) && !floats) return a.rows * a.source_stride;
+  if (!floats && !has_scaled_codes(a)) return a.rows * a.source_stride;
   if (a.plane == Plane::codes) return a.source_bytes();
   const int64_t rows = a.sharing > 0 ? a.output(a.rows - 1) / a.sharing + 1 : 1;
   return rows * a.source_stride;

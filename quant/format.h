@@ -20,7 +20,8 @@
 // Row layout (embedding tables that are only looked up, norms): plain row-major, no padding.
 //
 // Blocks of GGUF (dtype is one of quant/blocks.h) are kept as they are stored: in the row layout
-// one after another, in the packed layout interleaved by panels.
+// one after another, in the packed layout interleaved by panels. With scales per_row (of a tensor,
+// as NVFP4's have) values are multiplied by their row's once more, last.
 //
 // Grouped codes (dtype u8, scales grouped): integers of 2, 3, 4 or 8 bits, dequantized = (code -
 // zero) * scale, with a scale and a zero for each row and scale_cols columns. 32 columns of a row

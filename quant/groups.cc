@@ -121,6 +121,7 @@ void decode_grouped_row(const Weight& w, int64_t row, float* out) {
     return;
   }
   uint8_t copy[kMostBlockBytes];
+  const float of_row = scale_at(w, row, 0);
   with_block(w.format.dtype, [&]<class Kind>(Kind) {
     constexpr BlockLayout kLayout = Kind::kLayout;
     for (int64_t b = 0; b < w.cols / kLayout.cols; ++b) {
@@ -129,7 +130,7 @@ void decode_grouped_row(const Weight& w, int64_t row, float* out) {
         const float scale = Kind::scale(block, g), min = Kind::min(block, g);
         for (int c = g * kLayout.group_cols; c < (g + 1) * kLayout.group_cols; ++c) {
           const float product = scale * static_cast<float>(Kind::code(block, c));
-          out[b * kLayout.cols + c] = product - min;
+          out[b * kLayout.cols + c] = (product - min) * of_row;
         }
       }
     }

@@ -30,6 +30,10 @@ SLUICE_HD inline void put_run_code(uint32_t* words, int64_t apart, int bits, int
 inline bool is_grouped(const WeightFormat& format) {
   return format.scales == ScaleKind::grouped || is_block(format.dtype);
 }
+// The scales of rows that blocks have beside their own; null: none.
+inline const float* row_scales(const Weight& w) {
+  return w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
+}
 // Columns that are stored together: of a block, or of a run.
 int64_t block_cols(const WeightFormat& format);
 int64_t block_bytes(const WeightFormat& format);
@@ -40,7 +44,8 @@ int64_t group_cols(const WeightFormat& format);
 int64_t groups_of(const WeightFormat& format, int64_t cols);
 
 // One row as the product takes it: codes [cols], and scales and minimums [groups]: value = scale *
-// code - min. For grouped codes min = scale * zero. Columns are in the weight's order.
+// code - min; of blocks with a scale of the row it comes last, and is not in here. For grouped
+// codes min = scale * zero. Columns are in the weight's order.
 struct GroupedRow {
   float* codes = nullptr;
   float* scales = nullptr;

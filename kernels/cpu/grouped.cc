@@ -41,6 +41,10 @@ cpu::GroupedJob job_of(const Weight& w, bool pairs, const float* bias, Tensor y)
   job.type = format.dtype;
   job.block_cols = block_cols(format);
   job.block_bytes = block_bytes(format) * kPanelRows;
+  const BlockTables tables = block_tables(format.dtype);
+  job.grid = tables.grid;
+  job.code_values = tables.values;
+  job.row_scales = row_scales(w);
   job.e2m1 = format.table == CodeTable::e2m1;
   job.mins = is_block(format.dtype) ? block_layout(format.dtype).mins : !job.e2m1;
   job.panels = w.rows / kPanelRows;

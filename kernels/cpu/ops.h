@@ -128,9 +128,12 @@ struct GroupedJob {
   bool pairs = false;             // units are bf16 pairs; else float32
   const float* x_sums = nullptr;  // [rows][groups]: of the inputs of each group, in column order
   const std::byte* codes = nullptr;
-  DType type = DType::u8;   // of blocks; u8: grouped codes
-  int64_t block_cols = 32;  // of a block, or of a run of grouped codes
-  int64_t block_bytes = 0;  // of a panel's block or run
+  DType type = DType::u8;          // of blocks; u8: grouped codes
+  int64_t block_cols = 32;         // of a block, or of a run of grouped codes
+  int64_t block_bytes = 0;         // of a panel's block or run
+  const uint16_t* grid = nullptr;  // of blocks, as block_tables() of quant/blocks.h has them;
+  const uint16_t* code_values = nullptr;  // which begin on a multiple of 64 bytes
+  const float* row_scales = nullptr;      // [output channels] or null
   bool mins = false;
   int64_t panels = 0;
   int64_t cols = 0;        // whole blocks

@@ -16,6 +16,7 @@ constexpr int kWarpsOfBlock = 8;
 struct Planes {
   const uint8_t* codes;
   int64_t row_bytes;
+  const float* row_scales;  // or null
   const std::byte* scales;  // of grouped codes, these six
   const uint8_t* zeros;
   DType scale_type;
@@ -28,6 +29,7 @@ struct Planes {
 Planes planes_of(const Weight& w) {
   return {reinterpret_cast<const uint8_t*>(w.data),
           grouped_row_bytes(w.format, w.cols),
+          row_scales(w),
           w.group_scales,
           w.zeros,
           w.format.scale_type,
@@ -45,7 +47,9 @@ template <class Kind>
 struct Row {
   static constexpr BlockLayout kLayout = Kind::kLayout;
   static constexpr int kGroups = kLayout.cols / kLayout.group_cols;
-  __device__ Row(const Planes& p, int64_t row) : blocks(p.codes + row * p.row_bytes) {}
+  __device__ Row(const Planes& p, int64_t row)
+      : blocks(p.codes + row * p.row_bytes),
+        of_row(p.row_scales == nullptr ? 1 : p.row_scales[row]) {}
   __device__ int code(int c) const {
     return Kind::code(blocks + c / kLayout.cols * kLayout.bytes, c % kLayout.cols);
   }
@@ -57,9 +61,10 @@ struct Row {
   }
   __device__ float value(int c) const {
     const int g = c / kLayout.group_cols;
-    return scale(g) * static_cast<float>(code(c)) - min(g);
+    return (scale(g) * static_cast<float>(code(c)) - min(g)) * of_row;
   }
   const uint8_t* blocks;
+  float of_row;  // multiplies last
 };
 
 struct GroupedCodes {};
@@ -89,6 +94,7 @@ struct Row<GroupedCodes> {
   const Planes& p;
   const uint32_t* words;
   int64_t first_group;
+  float of_row = 1;
 };
 
 // Calls body(Kind()) for the weight's codes.
@@ -166,7 +172,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) grouped_gemv_kernel(GemvAr
 #pragma unroll
   for (int n = 0; n < kTokens; ++n) {
     if (n >= a.tokens) continue;
-    const float sum = warp_reduce(totals[n], Plus{});
+    const float sum = warp_reduce(totals[n], Plus{}) * w.of_row;
     if (lane == n) a.y[n * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
   }
 }
@@ -495,7 +501,8 @@ void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream s
 
 void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to,
                          Stream stream) {
-  const DecodeArgs args{planes_of(w), first, to};
+  DecodeArgs args{planes_of(w), first, to};
+  args.planes.row_scales = nullptr;
   with_kind(w.format.dtype, [&]<class Kind>(Kind) {
     launch(grouped_decode_kernel<Kind>, elementwise_launch(rows, w.cols, kPieceCols), stream, args);
   });
@@ -504,7 +511,7 @@ void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t*
 void encode_quantized(const EncodeArgs& a, Stream stream) {
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
   if (a.rows == 0 || a.to.cols == 0) return;
-  if (!is_grouped(a.to.format)) return encode_scaled(a, stream);
+  if (has_scaled_codes(a)) return encode_scaled(a, stream);
   if (a.stored == DType::grouped_row) return copy_grouped_rows(a, stream);
   if (a.to.format.table == CodeTable::e2m1) return encode_floats(a, stream);
   if (a.to.format.scales == ScaleKind::grouped) return encode_columns(a, stream);

@@ -82,6 +82,7 @@ void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y, bool
         }
         total += sum * scales[g] - inputs * mins[g];
       }
+      total *= scale_at(w, o, 0);
       y.row<float>(i)[o] = bias == nullptr ? total : total + bias[o];
     }
   }

@@ -36,6 +36,7 @@ enum class DType : uint8_t {
   f6_e3m2,
   // Blocks of GGUF (ggml-common.h, as gguf-py has them).
   q1_0,
+  q2_0,
   q4_0,
   q4_1,
   q5_0,

@@ -47,6 +47,7 @@ constexpr Size kGgufSizes[] = {
     {DType::mxfp4, "MXFP4", 32, 17},
     {DType::nvfp4, "NVFP4", 64, 36},
     {DType::q1_0, "Q1_0", 128, 18},
+    {DType::q2_0, "Q2_0", 64, 18},
 };
 
 TEST(DType, BlocksAreAsGgufHasThem) {

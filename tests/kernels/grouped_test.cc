@@ -110,6 +110,23 @@ TEST_P(Grouped, BlocksLikeTheReference) {
   }
 }
 
+TEST_P(Grouped, BlocksWithScalesOfRowsLikeTheReference) {
+  test::Random random("Grouped.BlocksWithScalesOfRowsLikeTheReference");
+  const int64_t rows = GetParam().size(40, 19), cols = GetParam().size(448, 128);
+  const auto blocks = test::random_blocks(DType::nvfp4, rows, cols, random);
+  Backend backend(GetParam(), Compute::bf16, {});
+  const auto weight = [&](WeightLayout layout, const test::Encode& encode) {
+    return test::scaled_blocks(DType::nvfp4, layout, rows, cols, blocks, 0.37f, encode);
+  };
+  const StoredWeight packed = weight(WeightLayout::packed, encode_reference);
+  const StoredWeight plain = weight(WeightLayout::rows, encode_reference);
+  const StoredWeight w = weight(
+      GetParam().layout(), [&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+  expect_product(GetParam(), w.weight, packed.weight, random);
+  expect_product_of_many(GetParam(), plain.weight, packed.weight, random);
+  expect_rows(GetParam(), plain.weight);
+}
+
 TEST_P(Grouped, CodesLikeTheReference) {
   test::Random random("Grouped.CodesLikeTheReference");
   for (int bits : {2, 3, 4, 8}) {

@@ -78,11 +78,15 @@ TEST(Blocks, TakeNoMoreMemoryThanTheyAre) {
 
 TEST(Blocks, ThatAreNotFiniteAreCounted) {
   test::Random random("blocks that are not finite");
-  for (DType type : kBlockTypes) {
+  for (const auto& [type, at, scale] : {std::tuple{DType::q4_0, 0, uint16_t{0x7e00}},
+                                        {DType::q2_k, 82, uint16_t{0x7c00}},
+                                        {DType::q6_k, 208, uint16_t{0x7e00}},
+                                        {DType::mxfp4, 0, uint16_t{0x00ff}},
+                                        {DType::iq2_xs, 0, uint16_t{0xfc00}},
+                                        {DType::tq1_0, 52, uint16_t{0x7e00}}}) {
     auto blocks = test::random_blocks(type, 2, 512, random);
     StoredWeight w({.dtype = type, .layout = WeightLayout::rows}, 2, 512);
-    const uint16_t nan = 0x7e00;
-    std::memcpy(blocks.data() + test::halves_of(type).back(), &nan, sizeof nan);
+    std::memcpy(blocks.data() + at, &scale, sizeof scale);
     EncodeArgs args;
     args.source = reinterpret_cast<const std::byte*>(blocks.data());
     args.stored = type;
@@ -92,6 +96,23 @@ TEST(Blocks, ThatAreNotFiniteAreCounted) {
     const EncodeStats stats = encode_reference(args);
     EXPECT_EQ(stats.not_finite, block_layout(type).cols) << dtype_name(type);
     EXPECT_EQ(stats.elements, 2 * 512);
+  }
+}
+
+// NVFP4's have a scale of the whole tensor, which multiplies last.
+TEST(Blocks, ScalesOfRowsMultiplyTheirElementsLast) {
+  test::Random random("scales of rows");
+  const auto blocks = test::random_blocks(DType::nvfp4, 20, 128, random);
+  const float scale = random.normal(3.0f);
+  for (WeightLayout layout : {WeightLayout::rows, WeightLayout::packed}) {
+    const StoredWeight plain = test::block_weight(DType::nvfp4, layout, 20, 128, blocks);
+    const StoredWeight w = test::scaled_blocks(DType::nvfp4, layout, 20, 128, blocks, scale);
+    std::vector<float> expected(128), actual(128);
+    for (int64_t r = 0; r < 20; ++r) {
+      decode_row(plain.weight, r, expected.data());
+      decode_row(w.weight, r, actual.data());
+      for (size_t c = 0; c < expected.size(); ++c) EXPECT_EQ(actual[c], expected[c] * scale);
+    }
   }
 }
 

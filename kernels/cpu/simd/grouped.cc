@@ -157,11 +157,7 @@ struct GroupScale {
 };
 GroupScale group_scale(const GroupedJob& job, int64_t panel, int64_t group, int64_t lane) {
   const int64_t at = (panel * job.groups + group) * 16 + lane;
-  if (job.e2m1) {
-    const Vu code = load_u8(job.scales + at);  // the least is a subnormal number, 255 NaN
-    const Vu odd = reinterpret_cast<Vu>(code == 0) | reinterpret_cast<Vu>(code == 255);
-    return {as_floats(code << 23 | (odd & 0x00400000)), Vf{}};
-  }
+  if (job.e2m1) return {e8m0_to_float(load_u8(job.scales + at)), Vf{}};
   const Vu bits = load_u16(job.scales + at * 2);
   const Vf scale = job.bf16_scales ? as_floats(bits << 16) : f16_to_float(bits);
   const Vf zero = floats(load_u8(job.zeros + at)) + static_cast<float>(job.zero_base);
@@ -177,7 +173,7 @@ void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns
     const std::byte* block = from;
     DecodedGroups to{scratch.cells, scratch.scales, scratch.mins};
     for (int64_t col = 0; col < columns.count; col += job.block_cols) {
-      const BlockRows rows{block, to, lane};
+      const BlockRows rows{block, to, lane, job.grid, job.code_values};
       if (lane == 0) __builtin_prefetch(block + kAheadBytes);
       if (job.type == DType::u8) {
         job.e2m1 ? decode_float_run(rows) : decode_run(rows, job.bits);
@@ -197,11 +193,12 @@ void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns
   }
 }
 
-// A panel's sums [rows][16], with the bias, into y.
+// A panel's sums [rows][16], times the scale of each row, and with the bias, into y.
 void finish_panel(const GroupedJob& job, int64_t panel, const float* totals) {
   for (int64_t row = 0; row < job.rows; ++row) {
     for (int64_t lane = 0; lane < 16; lane += kLanes) {
       Vf sum = load(totals + row * 16 + lane);
+      if (job.row_scales != nullptr) sum *= load(job.row_scales + panel * 16 + lane);
       if (job.bias != nullptr) sum += load(job.bias + panel * 16 + lane);
       store(job.y + row * job.y_stride + panel * 16 + lane, sum);
     }
@@ -350,6 +347,44 @@ void multiply_nibbles(const GroupedJob& job, int64_t panel, const Scratch& scrat
   store_totals(totals, job, panel);
 }
 
+// Blocks of four-bit codes that are looked up.
+template <int kRows, int kPanels>
+void multiply_nibble_blocks(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
+  const Vu table = load_bits(job.code_values);  // whose second half is like its first
+  const NibbleBlock kind = nibble_block(job.type);
+  const int64_t blocks = job.cols / job.block_cols, apart = blocks * job.block_bytes;
+  const uint32_t* x = job.x;
+  Vf totals[kPanels][kRows] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    const std::byte* block = job.codes + (panel * blocks + b) * job.block_bytes;
+    for (int p = 0; p < kPanels; ++p) {
+      const DecodedGroups to{nullptr, scratch.scales + p * kind.groups * 16, nullptr};
+      scales_of_nibbles({block + p * apart, to, 0}, job.type);
+    }
+    const std::byte* from = block + kind.first_word * kCell;
+    for (int g = 0; g < kind.groups; ++g, from += kind.words * kCell) {
+      Vf sums[kPanels][kRows] = {};
+      Vu words[kPanels];
+      for (int w = 0; w < kind.words; ++w, x += 2 * kRows) {
+        load_words(from + w * kCell, apart, words);
+        add_nibbles<0>(sums, table, words, x);
+        add_nibbles<8>(sums, table, words, x + kRows);
+      }
+      for (int w = 0; w < kind.words; ++w, x += 2 * kRows) {
+        load_words(from + w * kCell, apart, words);
+        add_nibbles<4>(sums, table, words, x);
+        add_nibbles<12>(sums, table, words, x + kRows);
+      }
+      for (int p = 0; p < kPanels; ++p) {
+        const Vf scale = load(scratch.scales + (p * kind.groups + g) * 16);
+        for (int r = 0; r < kRows; ++r)
+          totals[p][r] = add_group(totals[p][r], sums[p][r], scale, nullptr, nullptr);
+      }
+    }
+  }
+  store_totals(totals, job, panel);
+}
+
 // Panels that are multiplied side by side, so that no sum waits for the one before it.
 template <int kRows>
 constexpr int kSideBySide = kRows <= 2 ? 4 : 2;
@@ -358,7 +393,10 @@ void multiply_panels(const GroupedJob& job, int64_t panel, const Scratch& scratc
   // Scratch has room for the scales of two panels' blocks.
   constexpr int kBlocks = kPanels < 2 ? kPanels : 2;
   if (job.type == DType::u8) return multiply_nibbles<kRows, kPanels>(job, panel, scratch);
-  for (int p = 0; p < kPanels; p += kBlocks) multiply_q4_k<kRows, kBlocks>(job, panel + p, scratch);
+  for (int p = 0; p < kPanels; p += kBlocks) {
+    job.type == DType::q4_k ? multiply_q4_k<kRows, kBlocks>(job, panel + p, scratch)
+                            : multiply_nibble_blocks<kRows, kBlocks>(job, panel + p, scratch);
+  }
 }
 
 template <int kRows>
@@ -376,7 +414,8 @@ int64_t multiply_in_registers(const GroupedJob& job, int64_t panel, int64_t pane
 
 // Multiplies some of `panels` panels and returns how many; none where they are to be decoded.
 int64_t multiply_few(const GroupedJob& job, int64_t panel, int64_t panels, const Scratch& scratch) {
-  const bool four_bits = job.type == DType::q4_k || (job.type == DType::u8 && job.bits == 4);
+  const bool four_bits = job.type == DType::q4_k || is_nibble_block(job.type) ||
+                         (job.type == DType::u8 && job.bits == 4);
   if (!job.pairs || !four_bits) return 0;
   return multiply_in_registers<kDecodingRows>(job, panel, panels, scratch);
 }
