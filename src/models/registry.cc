@@ -142,17 +142,26 @@ const Family& find_family(const JsonFields& config) {
   return *of_type;
 }
 
+// The tensor of q, k and v has all of q, then all of k, then all of v.
+void stack_heads(AttentionSpec& attention) {
+  int64_t first = 0;
+  for (size_t i = 0; i < attention.qkv.parts.size(); ++i) {
+    attention.qkv.parts[i].view = {.first = first};
+    first += i == 0 ? attention.heads.size : attention.kv_heads.size;
+  }
+}
+
 // Refuses what the decoder cannot be made with.
 void apply(const SourceFacts& facts, Model& model) {
   const auto refuse = [&](std::string_view what) {
     fail(ErrorKind::refused, "{}: {}, which is not supported; give the model as safetensors",
          model.files.config_name, what);
   };
-  if (facts.outputs_first)
-    refuse("its matrices are [outputs, inputs], which GPT-2's are not elsewhere");
-  if (facts.stacked_heads) refuse("its fused q, k and v do not lie head by head");
   DecoderSpec& spec = model.spec;
+  if (facts.outputs_first)
+    each<PartSpec>(spec, [](PartSpec& part) { part.view.transposed = false; });
   each<AttentionSpec>(spec, [&](AttentionSpec& attention) {
+    if (facts.stacked_heads) stack_heads(attention);
     if (facts.interleaved_rope && attention.rope) attention.rope = RopePairing::neighbours;
   });
   if (!use_layer_counts(spec, facts.layers))
