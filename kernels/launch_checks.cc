@@ -19,9 +19,12 @@ void check_weight(const Weight& w) {
         "scales are resident");
   // The kernels scale the sums of so many columns.
   if (w.format.scales == ScaleKind::grouped) {
-    const bool zeros = w.format.table != CodeTable::integers || w.zeros != nullptr;
-    check(w.group_scales != nullptr && zeros, "groups are resident");
-    check(w.format.scale_cols > 0 && w.format.scale_cols % kRunCols == 0, "groups of whole runs");
+    const int64_t wide = w.format.scale_cols;
+    check(w.group_scales != nullptr && (!has_zeros(w.format) || w.zeros != nullptr),
+          "groups are resident");
+    check((w.format.outer == Outer::none) == (w.outers == nullptr), "outer scales are resident");
+    check(wide > 0 && (wide % kRunCols == 0 || (wide % 8 == 0 && kRunCols % wide == 0)),
+          "groups of whole runs, or whole parts of 8 columns");
     check(!w.format.ordered || w.order != nullptr, "the order of columns is resident");
     return;
   }

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quant/format.h"
 #include "src/base/dtype.h"
 
 namespace sluice {
@@ -138,10 +139,16 @@ struct GroupedJob {
   int64_t groups = 0;      // of a row
   // Grouped codes only. Value = (code - zero - zero_base) * scale.
   int bits = 0;
-  bool e2m1 = false;                  // values are those of four-bit floats; no zeros
-  const std::byte* scales = nullptr;  // [panels][groups][16], f16 or bf16; with e2m1 E8M0
-  bool bf16_scales = false;
-  const std::byte* zeros = nullptr;  // [panels][groups][16] bytes
+  CodeTable table = CodeTable::integers;
+  const float* values = nullptr;      // of codes with a table of their own, as products take them
+  bool wide = false;                  // and as float32
+  const std::byte* scales = nullptr;  // [panels][groups][16]
+  DType scale_type = DType::f16;
+  const float* scale_values = nullptr;  // of scales of type u8, and what they have added
+  Outer outer = Outer::none;
+  int64_t outer_groups = 0;          // that have one; 0: all of a panel's rows do
+  const float* outers = nullptr;     // [panels], or [panels][groups / outer_groups][16]
+  const std::byte* zeros = nullptr;  // [panels][groups][16] bytes; null: zero_base is all
   int zero_base = 0;
   const float* bias = nullptr;  // [output channels] or null
   float* y = nullptr;

@@ -323,7 +323,6 @@ EncodeArgs EncodeQueue::column_args(const Move& move, EncodeArgs args) const {
   const StoredPlane& plane = tensor.plane();
   args.stored = plane.plane == Plane::scales ? tensor.stored->dtype : DType::u32;
   args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
-  args.words = plane.words;
   args.rows = move.rows;
   args.first_row = piece.offset;
   args.first_output = piece.stored_output(piece.cut.row);
@@ -345,6 +344,8 @@ EncodeArgs EncodeQueue::plane_args(const Move& move, EncodeArgs args) const {
   const int64_t sharing = tensor.plane().row_outputs;
   args.source_stride = static_cast<int64_t>(stored_row_bytes(tensor, piece));
   args.sharing = sharing;
+  args.flat = tensor.plane().flat;
+  args.factor = tensor.plane().factor;
   if (sharing > 1)
     args.first_output = piece.stored_output(piece.cut.row + move.first_row) % sharing;
   if (piece.runs() > 1) {
@@ -368,6 +369,8 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
     args.order = tensor.matrix->order.data();
     args.places = tensor.matrix->places.data();
   }
+  if (!tensor.matrix->tables.empty()) args.tables = tensor.matrix->tables.data();
+  args.words = tensor.plane().words;
   if (tensor.plane().input_major()) return column_args(move, args);
   args.stored = tensor.stored->dtype;
   args.rows = move.rows;

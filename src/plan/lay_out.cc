@@ -55,6 +55,7 @@ bool are_alike(const Param& param, std::span<const TensorPlan> pieces,
   for (const TensorPlan& t : pieces.subspan(1)) {
     // Each has an order of columns of its own.
     if (t.matrix->kept != stored || (stored && stored->ordered)) return false;
+    if (t.matrix->tables != pieces.front().matrix->tables) return false;
   }
   if (quantize.rules.empty() || stored) return true;
   const QuantScheme& first = scheme_of(quantize, param, param.pieces.front());
@@ -89,8 +90,7 @@ void refuse_rules(const Param& param, const QuantizeRequest& quantize) {
 
 // Refuses a part of a matrix of whose panels some would have rows of two blocks of scales.
 void check_panels(const StoredMatrix& matrix, const Piece& piece) {
-  const auto shares = [](const StoredPlane& plane) { return plane.row_outputs > 1; };
-  if (std::ranges::none_of(matrix.planes, shares)) return;
+  if (!matrix.kept || matrix.kept->scales != ScaleKind::per_block) return;
   const View& view = piece.view;
   const bool in_runs = piece.runs() > 1;
   if (piece.stored_output(piece.cut.row) % kPanelRows != 0 ||

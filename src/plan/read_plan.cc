@@ -60,7 +60,11 @@ io::Extent ReadPlan::other_extent(const Move& codes, uint32_t other) const {
   };
   const uint64_t bytes = stored_row_bytes(t, piece);
   const uint64_t first = row(codes.first_row), end = row(codes.first_row + codes.rows - 1) + 1;
-  return {t.stored->file, t.matrix_begin(piece) + first * bytes, (end - first) * bytes};
+  // The last row may be shorter.
+  const uint64_t begin = t.matrix_begin(piece) + first * bytes;
+  const uint64_t length =
+      std::min((end - first) * bytes, t.stored->offset + t.stored->bytes - begin);
+  return {t.stored->file, begin, length};
 }
 
 size_t ReadPlan::most_extents() const {
@@ -76,6 +80,7 @@ uint64_t TensorPlan::matrix_begin(const Piece& of) const {
 }
 
 uint64_t stored_row_bytes(const TensorPlan& t, const Piece& piece) {
+  if (t.plane().row_bytes > 0) return t.plane().row_bytes;
   const auto matrices = static_cast<uint64_t>(piece.view.index ? t.stored->shape[0] : 1);
   const int64_t rows = t.plane().row_of(t.matrix->outputs - 1) + 1;
   return t.stored->bytes / matrices / static_cast<uint64_t>(rows);

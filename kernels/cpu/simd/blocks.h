@@ -232,6 +232,50 @@ inline void decode_float_run(const BlockRows& rows) {
   }
 }
 
+inline Vf eight_bit_floats(Vu codes) {
+  const Vu magnitude = codes & 0x7f;
+  const Vu large = (magnitude << 20) + (120u << 23), small = as_bits(floats(magnitude) * 0x1p-9f);
+  const Vu is_small = reinterpret_cast<Vu>(magnitude < 8);
+  return as_floats((small & is_small) | (large & ~is_small) | (codes & 0x80) << 24);
+}
+inline void decode_e4m3_run(const BlockRows& rows) {
+  for (int w = 0; w < 8; ++w) {
+    const Vu word = rows.word(w);
+    for (int k = 0; k < 2; ++k) {
+      const Vu codes = word >> (k * 8) & 0x00ff00ff;
+      rows.set_values(w * 4 + k * 2, eight_bit_floats(codes & 0xffff),
+                      eight_bit_floats(codes >> 16));
+    }
+  }
+}
+
+inline Vf value_of(const float* values, Vu codes) {
+#if defined(__AVX512F__)
+  return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(codes), load(values));
+#else
+  float of[kLanes];
+  for (int i = 0; i < kLanes; ++i) of[i] = values[codes[i]];
+  return load(of);
+#endif
+}
+// Codes of four bits as 16 values have them; `wide`: a column's values as float32 in 64 bytes.
+inline void decode_own_run(const BlockRows& rows, const float* values, bool wide) {
+  for (int w = 0; w < 4; ++w) {
+    const Vu word = rows.word(w);
+    for (int k = 0; k < 4; ++k) {
+      const Vu codes = word >> (k * 4) & 0x000f000f;
+      const Vf first = value_of(values, codes & 0xffff), second = value_of(values, codes >> 16);
+      const int col = w * 8 + k * 2;
+      if (wide) {
+        store(rows.to.cells + col * 64 + rows.lane * 4, first);
+        store(rows.to.cells + (col + 1) * 64 + rows.lane * 4, second);
+      } else {
+        rows.set_values(col, first, second);
+      }
+    }
+  }
+}
+
 inline void decode_run(const BlockRows& rows, int bits) {
   if (bits == 2) return decode_run<2>(rows);
   if (bits == 3) return decode_run<3>(rows);

@@ -49,6 +49,8 @@ Weight Mirror::add(const Weight& w, Access access) {
   on_device.group_scales = plane(Plane::scales, w.group_scales);
   on_device.zeros = plane(Plane::zeros, w.zeros);
   on_device.order = plane(Plane::order, w.order);
+  on_device.outers = plane(Plane::outers, w.outers);
+  on_device.tables = plane(Plane::tables, w.tables);
   return on_device;
 }
 
