@@ -5,10 +5,11 @@
 
 namespace sluice {
 
-extern const FormatKind kGptqFormat, kAwqFormat, kFp8Format, kMxfp4Format, kBlocksFormat,
-    kPlainFormat;
+extern const FormatKind kGptqFormat, kAwqFormat, kPackedIntsFormat, kEightBitIntsFormat,
+    kMxfp4Format, kFp8Format, kBlocksFormat, kPlainFormat;
 
 inline constexpr const FormatKind* kStoredFormats[] = {
-    &kGptqFormat, &kAwqFormat, &kFp8Format, &kMxfp4Format, &kBlocksFormat, &kPlainFormat};
+    &kGptqFormat,  &kAwqFormat, &kPackedIntsFormat, &kEightBitIntsFormat,
+    &kMxfp4Format, &kFp8Format, &kBlocksFormat,     &kPlainFormat};
 
 }  // namespace sluice
