@@ -407,8 +407,8 @@ __global__ void __launch_bounds__(kElementwiseThreads) row_codes_kernel(RowCodeA
   uint32_t word = 0;
   for (int c = 0; c < word_cols; ++c) {
     const int col = at * word_cols + c;
-    if (col >= a.cols) break;
-    const uint32_t code = row_code(a, from, a.order == nullptr ? col : a.order[col]);
+    uint32_t code = a.words.is_signed ? 0x80 : 0;  // behind the last column
+    if (col < a.cols) code = row_code(a, from, a.order == nullptr ? col : a.order[col]);
     word |= code << (c % 2 * 16 + c / 2 * a.bits);
   }
   a.to[(a.first_row + row) * a.to_words + at] = word;
