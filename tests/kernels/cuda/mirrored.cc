@@ -378,6 +378,9 @@ class MirroredEncoder final : public Encoder {
       on_device.source = m.read(args.source, quantized_source_bytes(args));
       if (args.order != nullptr && args.plane == Plane::codes)  // as the encoder copies it
         std::copy_n(args.order, args.to.cols, args.to.order);
+      if (args.tables != nullptr && args.plane == Plane::codes)
+        std::copy_n(args.tables, plane_bytes(args.to.format, Plane::tables, 0, 0) / sizeof(float),
+                    args.to.tables);
       m.run_in_turn([&] { cuda::encode_quantized(on_device, test::stream()); });
       return quantized_stats(args);
     }
