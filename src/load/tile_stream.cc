@@ -134,13 +134,39 @@ bool TileStream::pump() {
   return true;
 }
 
+TileStream::Choice& TileStream::choice_of(const TiledTensor& tensor) {
+  return stats_[static_cast<size_t>(&tensor - plan_.sweep.data())].choice;
+}
+
+bool TileStream::is_routed(const TiledTensor& tensor) const {
+  return plan_.params[plan_.tensors[tensor.tensor].param].param->used < 1;
+}
+
+// Returns the next tile to read, past those that the step does not want. None: the whole sweep is
+// held, or the router before the next tile has yet to choose.
+std::optional<uint32_t> TileStream::next_tile() {
+  while (const std::optional<uint32_t> next = window_.next()) {
+    const TiledTensor& tensor = plan_.tensor_of_tile(*next);
+    if (!is_routed(tensor)) return next;
+    Choice& choice = choice_of(tensor);
+    if (choice == Choice::open) return std::nullopt;
+    if (choice == Choice::wanted) return next;
+    choice = Choice::open;
+    window_.skip(tensor.first_tile + tensor.tiles - *next);
+  }
+  return std::nullopt;
+}
+
 void TileStream::submit() {
   for (const io::ReadResult& slot : window_.take_freed()) fetcher_.release(slot);
   const size_t most = reads_in_flight(options_.read, ring_.slot_bytes);
   while (fetcher_.free_slots() > 0 && fetcher_.in_flight() < most) {
-    const std::optional<uint32_t> next = window_.next();
+    const std::optional<uint32_t> next = next_tile();
     if (!next) return;
-    const Fetch& fetch = window_.add(tile_fetch(plan_, fetcher_.packed(), *next, ring_.slot_bytes));
+    const TileFetch read = tile_fetch(plan_, fetcher_.packed(), *next, ring_.slot_bytes);
+    const Fetch& fetch = window_.add(read);
+    const TiledTensor& tensor = plan_.tensor_of_tile(*next);
+    if (*next + read.tiles == tensor.first_tile + tensor.tiles) choice_of(tensor) = Choice::open;
     report_.units[fetch.unit].bytes += fetch.length + other_bytes(plan_, fetch);
     if (fetch.form == Fetch::Form::packed) report_.spilled_bytes += fetch.length;
     fetcher_.submit(fetch);
@@ -178,7 +204,9 @@ bool TileStream::await(uint32_t tile) {
   const double start = now();
   if (!poll()) return false;
   if (fetcher_.in_flight() == 0) report_.units[plan_.tile(tile).unit].compute += start - left_at_;
+  next_tile();  // passes over what is not wanted: that needs no slot
   window_.seek(tile);
+  if (window_.next() == tile) choice_of(plan_.tensor_of_tile(tile)) = Choice::wanted;
   while (pump()) {
     const SweepWindow::Entry* e = window_.wanted();
     if (e != nullptr && e->state == SweepWindow::State::ready) {
@@ -227,6 +255,21 @@ void TileStream::let_go(DeviceStream& stream) {
   window_.let_go();
 }
 
+// Returns whether a pass may read nothing after it: it has the last tile, or that one's expert may
+// not be wanted.
+bool TileStream::may_be_last(const SweepWindow::Entry& held) const {
+  return held.has(plan_.sweep_tiles() - 1) ||
+         (is_routed(plan_.sweep.back()) &&
+          held.fetch.unit == plan_.tile(plan_.sweep_tiles() - 1).unit);
+}
+
+void TileStream::expect(const Param& param, bool is_wanted) {
+  const std::span<const TiledTensor> tensors = tensors_of_.at(&param);
+  for (const TiledTensor& t : tensors) choice_of(t) = is_wanted ? Choice::wanted : Choice::unwanted;
+  // Where the sweep's end is not wanted, perhaps no more tiles are.
+  if (!is_wanted && &tensors.back() == &plan_.sweep.back()) index_.refuse_changes();
+}
+
 WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& stream) {
   const uint32_t wanted = tile_index(param, row);
   if (window_.held() != nullptr && !window_.held()->has(wanted)) let_go(stream);
@@ -234,8 +277,7 @@ WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& strea
   }
   const SweepWindow::Entry& held = *window_.held();
   left_at_ = now();
-  // Every pass needs the last tile, and nothing that was read follows it.
-  if (held.has(plan_.sweep_tiles() - 1)) index_.refuse_changes();
+  if (may_be_last(held)) index_.refuse_changes();
   const int64_t first_row = plan_.tile_row(plan_.tile(wanted));
   return {rows_from(held_, first_row - plan_.tile_row(plan_.tile(held.first))), first_row};
 }

@@ -1,6 +1,7 @@
 #include "src/models/experts.h"
 
 #include "src/base/error.h"
+#include "src/nn/weight_stream.h"
 
 namespace sluice {
 
@@ -159,6 +160,11 @@ void Experts::compute_in_turn(const Context& context, const Activations& act, Te
   check(y.stride == sums.stride && y.cols == sums.cols, "experts: an output as wide as their sum");
   Begins begins;
   make_lists(context, act, x.rows, begins);
+  for (size_t e = 0; e < experts_.size(); ++e) {
+    const bool is_wanted = begins[e + 1] > begins[e];
+    expect(experts_[e]->up().weight(), is_wanted);
+    expect(experts_[e]->down().weight(), is_wanted);
+  }
   kernels.stream().clear(sums.data, sum_bytes);
   for (size_t e = 0; e < experts_.size(); ++e) {
     const int64_t first = begins[e], count = begins[e + 1] - first;

@@ -92,7 +92,9 @@ SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tens
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor) {
   const SpilledTensor* codes = spilled.find(tensor.tensor);
-  return codes != nullptr ? codes->codes_bytes() : plan.tiles_bytes(tensor);
+  const uint64_t bytes = codes != nullptr ? codes->codes_bytes() : plan.tiles_bytes(tensor);
+  const double used = plan.params[plan.tensors[tensor.tensor].param].param->used;
+  return used < 1 ? static_cast<uint64_t>(used * static_cast<double>(bytes)) : bytes;
 }
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled) {

@@ -61,8 +61,9 @@ SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX)
 // The layout of just these tensors, in their order, without those that cannot be spilled.
 SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors);
 
-// Bytes that a sweep reads of one of its tensors, and of all: from the spill cache the tensors in
-// `spilled` (none in the first sweep), the others from the checkpoint.
+// Bytes that a sweep for one token reads of one of its tensors, and of all: from the spill cache
+// the tensors in `spilled` (none in the first sweep), the others from the checkpoint. Tensors of
+// experts count with the share that a router chooses: all experts are taken for equally likely.
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor);
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled);
 
