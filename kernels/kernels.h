@@ -43,12 +43,22 @@ enum class Activation : uint8_t {
   xielu,         // arXiv:2411.13010, with kXieluValues values of the layer
   sigmoid,
   identity,
+  clamped_swiglu,  // gpt-oss: of x = min(x, limit), x * sigmoid(alpha x), times
+                   // 1 + clamp(up, limit)
 };
 // alpha_p and alpha_n, of which softplus is taken, beta and eps.
 inline constexpr int64_t kXieluValues = 4;
 
-// Pairs of a head's elements that are rotated together: i and i + half of them ("neox", as Llama's
-// rotate_half), or 2 i and 2 i + 1 ("gptj", as in the RoPE paper).
+struct ActivationParams {
+  Activation kind = Activation::silu;
+  const float* values = nullptr;  // of xielu, in the device's memory
+  float limit = 0;                // of clamped_swiglu, above 0, and its alpha
+  float alpha = 0;
+};
+
+// Pairs of a head's elements that are rotated together: i and i + half of them
+// ("neox", as Llama's rotate_half), or 2 i and 2 i + 1 ("gptj", as in the RoPE
+// paper).
 enum class RopePairing : uint8_t { halves, neighbours };
 
 // Some consecutive tokens of one sequence that are computed together.
@@ -188,19 +198,32 @@ struct SelectiveParams {
 inline constexpr int64_t kMostSelectiveKeys = 128;
 
 // Choice of a row's experts by its logits, one of each expert. All in float32.
-enum class RouterScore : uint8_t { softmax, sigmoid };  // softmax of all experts
+enum class RouterScore : uint8_t {
+  softmax,  // of all experts
+  sigmoid,
+  // Each choice is the largest logit that is left, and its weight that of a
+  // softmax of those that are left and within 2 jitter of it, by the larger of
+  // both magnitudes (SparseMixer of Phi-3.5, arXiv:2409.12136, as transformers
+  // computes it). No bias, no groups, not normalized.
+  sparse_mixer,
+};
 struct RouterParams {
   RouterScore score = RouterScore::softmax;
   int64_t used = 1;             // experts of a row
-  const float* bias = nullptr;  // [experts] in the device's memory, added to scores for the choice
-                                // alone (arXiv:2408.15664); null: none
-  // Experts are in groups of neighbours, and chosen from those groups whose two largest of what is
-  // chosen by have the largest sums (arXiv:2412.19437, 2.1.2).
+  const float* bias = nullptr;  // [experts] in the device's memory, added to scores for the
+                                // choice alone (arXiv:2408.15664); null: none
+  // Experts are in groups of neighbours, and chosen from those groups whose two
+  // largest of what is chosen by have the largest sums
+  // (arXiv:2412.19437, 2.1.2), or whose largest is the largest
+  // (arXiv:2405.04434, 2.2.2).
   int64_t groups = 1;
   int64_t groups_used = 1;
+  bool groups_by_largest = false;
   bool normalized = false;  // the weights of a row are divided by their sum and `added`
   float added = 0;
-  float factor = 1;  // of weights, at last
+  float factor = 1;                // of weights, at last
+  const float* factors = nullptr;  // [experts] in the device's memory, of weights, too; null: none
+  float jitter = 0;                // of sparse_mixer
 };
 inline constexpr int64_t kMostExperts = 1024;
 
@@ -235,6 +258,17 @@ struct ExpertWeights {
 struct SharedExpert {
   Tensor out = {}, weights = {};
 };
+
+// Matrices of heads, below one another in a weight of the packed layout: head h
+// has the rows [h * rows, (h + 1) * rows), without regard to panels.
+struct HeadMatrices {
+  Weight weight;          // some of the rows, whole panels: a tile
+  int64_t first_row = 0;  // of the tile
+  int64_t heads = 0;
+  int64_t rows = 0;
+};
+// The matrix W of a head as it is, x W, or transposed, x W^T.
+enum class HeadProduct : uint8_t { plain, transposed };
 
 // A token of a row of logits.
 struct TokenLogit {
@@ -276,20 +310,33 @@ class Kernels {
   // sums [n, 1] = the sum of squares of each row.
   virtual void sum_squares(Tensor x, Tensor sums) const = 0;
 
-  // y = x w^T (+ bias): x [n, cols], y [n, rows of w, padding included], bias float32[w.rows] or
-  // null. bf16 compute rounds x to bf16 (to nearest even) when w is bf16 or f8_e4m3; all sums are
-  // float32. For per_row scales the sum is multiplied once at the end; for per_block each 128
-  // columns are summed from zero, then scaled, then added in order. With i8 weights, and where the
-  // format says quantized_input, each row of x becomes codes of w's type by a scale of its own
-  // (code_scale of its largest |x|), or for per_block each 128 columns of it, whatever the compute
-  // type, by which the sum is multiplied first; a row that is not finite gives NaN. Grouped weights
-  // (quant/groups.h): the products of a group are summed from zero in column order, times its
-  // scale, less the sum of its inputs in column order times its minimum; groups are added in order.
-  // bf16 compute rounds x. If w has an order of columns, x is permuted to it.
+  // y = x w^T (+ bias): x [n, cols], y [n, rows of w, padding included], bias
+  // float32[w.rows] or null. bf16 compute rounds x to bf16 (to nearest even)
+  // when w is bf16 or f8_e4m3; all sums are float32. For per_row scales the sum
+  // is multiplied once at the end; for per_block each 128 columns are summed
+  // from zero, then scaled, then added in order. With i8 weights, and where the
+  // format says quantized_input, each row of x becomes codes of w's type by a
+  // scale of its own (code_scale of its largest |x|), or for per_block each 128
+  // columns of it, whatever the compute type, by which the sum is multiplied
+  // first; a row that is not finite gives NaN. Grouped weights
+  // (quant/groups.h): the products of a group are summed from zero in column
+  // order, times its scale, less the sum of its inputs in column order times
+  // its minimum; groups are added in order. bf16 compute rounds x. If w has an
+  // order of columns, x is permuted to it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
-  // Rotates pairs of each head's first rope_dim elements, in place. x [n, heads * head_dim]; cos,
-  // sin [n, rope_dim / 2].
+  // y_h = x_h W_h of each head, or x_h W_h^T, in float32. Heads begin at each
+  // x_step columns of x, and y_step of y; a row of W is one of x's elements, or
+  // y's. A plain product is summed in y, row after row of W, so that a head's
+  // tiles come in order. MLA's (arXiv:2405.04434, 2.1.2) keys and values,
+  // absorbed into queries and outputs. CPU only.
+  virtual void multiply_heads(Tensor /*x*/, int64_t /*x_step*/, const HeadMatrices& /*matrices*/,
+                              HeadProduct /*product*/, Tensor /*y*/, int64_t /*y_step*/) const {
+    check(false, "multiply_heads: kernels that compute it");
+  }
+
+  // Rotates pairs of each head's first rope_dim elements, in place. x [n, heads
+  // * head_dim]; cos, sin [n, rope_dim / 2].
   virtual void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos,
                     Tensor sin) const = 0;
 
@@ -309,17 +356,18 @@ class Kernels {
     store_kv(keys, values, slots, cache);
   }
 
-  // Causal attention of each row over its sequence's tokens up to itself. q [n, heads * key_dim],
-  // out [n, heads * value_dim]; heads is a multiple of cache.kv_heads (GQA). Per row and head:
-  // partitions of 512 positions from position 0, each with its own maximum and sum, combined in
-  // order (as FlashDecoding). Positions before the first one that a row attends to are not read for
-  // it; those before that of a chunk's first row, not at all.
+  // Causal attention of each row over its sequence's tokens up to itself. q [n,
+  // heads * key_dim], out [n, heads * value_dim]; heads is a multiple of
+  // cache.kv_heads (GQA). Per row and head: partitions of 512 positions from
+  // position 0, each with its own maximum and sum, combined in order (as
+  // FlashDecoding). Positions before the first one that a row attends to are
+  // not read for it; those before that of a chunk's first row, not at all.
   virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                const AttentionParams& params, Tensor out) const = 0;
 
-  // out = activation(x) * up; without `up` (null data), activation(x). out may be x. `values`: of
-  // xielu, in the device's memory; else null.
-  virtual void activate(Activation activation, const float* values, Tensor x, Tensor up,
+  // out = activation(x) * up; without `up` (null data), activation(x). out may
+  // be x. A clamped SwiGLU has an `up`.
+  virtual void activate(const ActivationParams& activation, Tensor x, Tensor up,
                         Tensor out) const = 0;
 
   // x += y
@@ -359,15 +407,19 @@ class Kernels {
   // lowest ids. out.experts rise in each row, and out.weights are their scores, as params says.
   virtual void route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const = 0;
 
-  // out[i] = x[rows[i]]. `rows` are in the device's memory.
-  virtual void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const = 0;
+  // out[i] = weights[i] * x[rows[i]]. `rows` are in the device's memory.
+  // weights [n, 1]; without data they stand for ones.
+  virtual void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                            Tensor out) const = 0;
 
-  // y[rows[i]] += weights[i] * x[i], rounded twice. weights [n, 1]. No row comes twice.
+  // y[rows[i]] += weights[i] * x[i], rounded twice; weights as above. No row
+  // comes twice.
   virtual void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,
                          Tensor y) const = 0;
 
-  // Returns whether experts() computes these for any number of rows. If not, they are computed one
-  // after the other, by lists that the host makes of the choices.
+  // Returns whether experts() computes these for any number of rows. If not,
+  // they are computed one after the other, by lists that the host makes of the
+  // choices.
   virtual bool computes_experts(const ExpertWeights& /*weights*/, int64_t /*used*/) const {
     return false;
   }
@@ -435,6 +487,7 @@ struct WorkspaceNeeds {
   int64_t key_dim = 0;   // elements of a KV head, the most of all layers
   int64_t value_dim = 0;
   int64_t state_keys = 0;  // rows of a head's state, the most of all layers; 0: there are none
+  int64_t head_cols = 0;   // of HeadMatrices, the most of all layers; 0: there are none
   bool grouped = false;    // some weights are grouped codes or blocks (quant/groups.h)
   // Experts of a layer, the most of each; 0: there are none.
   int64_t experts = 0;

@@ -19,9 +19,12 @@ void check_weight(const Weight& w) {
         "scales are resident");
   // The kernels scale the sums of so many columns.
   if (w.format.scales == ScaleKind::grouped) {
-    const bool zeros = w.format.table != CodeTable::integers || w.zeros != nullptr;
-    check(w.group_scales != nullptr && zeros, "groups are resident");
-    check(w.format.scale_cols > 0 && w.format.scale_cols % kRunCols == 0, "groups of whole runs");
+    const int64_t wide = w.format.scale_cols;
+    check(w.group_scales != nullptr && (!has_zeros(w.format) || w.zeros != nullptr),
+          "groups are resident");
+    check((w.format.outer == Outer::none) == (w.outers == nullptr), "outer scales are resident");
+    check(wide > 0 && (wide % kRunCols == 0 || (wide % 8 == 0 && kRunCols % wide == 0)),
+          "groups of whole runs, or whole parts of 8 columns");
     check(!w.format.ordered || w.order != nullptr, "the order of columns is resident");
     return;
   }
@@ -220,20 +223,32 @@ void check_route(const Tensor& logits, const RouterParams& p, const ExpertChoice
       "route: groups of as many experts each");
   check(p.used > 0 && p.used <= logits.cols / p.groups * p.groups_used,
         "route: enough experts to choose from");
+  check(p.score != RouterScore::sparse_mixer || (p.bias == nullptr && p.groups == 1),
+        "route: a sparse mixer has no bias and no groups");
 }
 
-void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Tensor& all) {
+void check_multiply_heads(const Tensor& x, int64_t x_step, const HeadMatrices& m,
+                          HeadProduct product, const Tensor& y, int64_t y_step) {
+  check(x.dtype == DType::f32 && y.dtype == DType::f32 && x.rows == y.rows,
+        "multiply_heads: float32 matrices of one number of rows");
+  check(m.heads > 0 && m.rows > 0 && m.first_row >= 0 && m.weight.rows % kPanelRows == 0,
+        "multiply_heads: whole panels of the heads' rows");
+  const bool plain = product == HeadProduct::plain;
+  const int64_t of_x = plain ? m.rows : m.weight.cols, of_y = plain ? m.weight.cols : m.rows;
+  check(of_x <= x_step && of_y <= y_step && x.cols >= (m.heads - 1) * x_step + of_x &&
+            y.cols >= (m.heads - 1) * y_step + of_y,
+        "multiply_heads: room for all heads");
+}
+
+void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Tensor& weights,
+                 const Tensor& all) {
   check_activations(of_rows);
   check_activations(all);
   check(of_rows.rows == std::ssize(rows) && of_rows.cols == all.cols,
         "index: a row of the other matrix for each");
-}
-
-void check_index_add(const Tensor& x, std::span<const int32_t> rows, const Tensor& weights,
-                     const Tensor& y) {
-  check_index(x, rows, y);
+  if (weights.data == nullptr) return;
   check_activations(weights);
-  check(weights.rows == x.rows && weights.cols == 1, "index_add: a weight for each row");
+  check(weights.rows == of_rows.rows && weights.cols == 1, "index: a weight for each row");
 }
 
 void check_soft_cap(const Tensor& x, float cap) {
@@ -241,11 +256,14 @@ void check_soft_cap(const Tensor& x, float cap) {
   check(cap > 0, "soft_cap: cap is positive");
 }
 
-void check_activate(Activation activation, const float* values, const Tensor& x, const Tensor& up,
+void check_activate(const ActivationParams& activation, const Tensor& x, const Tensor& up,
                     const Tensor& out) {
   check_same_shape(x, out);
-  check((activation == Activation::xielu) == (values != nullptr),
+  check((activation.kind == Activation::xielu) == (activation.values != nullptr),
         "activate: values where the activation has any");
+  check(
+      activation.kind != Activation::clamped_swiglu || (activation.limit > 0 && up.data != nullptr),
+      "activate: a limit, and what it limits");
   if (up.data != nullptr) check_same_shape(x, up);
 }
 

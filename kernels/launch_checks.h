@@ -28,11 +28,12 @@ void check_scan(const ScanInputs& inputs, const ScanParams& params, const StateR
 void check_selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
                           const StateRows& state, const Tensor& out);
 void check_route(const Tensor& logits, const RouterParams& params, const ExpertChoices& out);
-void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Tensor& all);
-void check_index_add(const Tensor& x, std::span<const int32_t> rows, const Tensor& weights,
-                     const Tensor& y);
+void check_multiply_heads(const Tensor& x, int64_t x_step, const HeadMatrices& matrices,
+                          HeadProduct product, const Tensor& y, int64_t y_step);
+void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Tensor& weights,
+                 const Tensor& all);
 void check_soft_cap(const Tensor& x, float cap);
-void check_activate(Activation activation, const float* values, const Tensor& x, const Tensor& up,
+void check_activate(const ActivationParams& activation, const Tensor& x, const Tensor& up,
                     const Tensor& out);
 void check_likeliest(const Tensor& logits);
 void check_top_logits(const Tensor& logits, int64_t k, const TopLogits& out);

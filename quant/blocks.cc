@@ -1,5 +1,7 @@
 #include "quant/blocks.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "quant/format.h"
@@ -13,22 +15,43 @@ constexpr int kMostBytes = 210;
 // Places of a block's parts in memory.
 struct Places {
   explicit Places(const BlockLayout& l)
-      : layout(l), words(l.bytes / 4), half(l.bytes % 4 != 0), begin(l.half_first ? 2 : 0) {}
+      : layout(l), words(l.bytes / 4), rest(l.bytes % 4), begin(l.rest_first ? rest : 0) {}
   bool is_codes(int word) const {
     return word >= layout.first_codes && word < layout.first_codes + layout.codes;
   }
   BlockLayout layout;
   int words;
-  bool half;
+  int rest;   // bytes
   int begin;  // of the words in a stored block
-  int half_at() const { return layout.half_first ? 0 : words * 4; }
+  int rest_at() const { return layout.rest_first ? 0 : words * 4; }
 };
+
+constexpr int kIndexes = 64;
+template <class Kind>
+constexpr std::array<uint16_t, kIndexes> bf16_values() {
+  std::array<uint16_t, kIndexes> values{};
+  for (int i = 0; i < kIndexes; ++i)
+    values[static_cast<size_t>(i)] = float_to_bf16(static_cast<float>(Kind::value(i)));
+  return values;
+}
 
 uint32_t exchange_middle(uint32_t word) {
   return (word & 0xff0000ff) | (word & 0xff00) << 8 | (word >> 8 & 0xff00);
 }
 
 }  // namespace
+
+BlockTables block_tables(DType type) {
+  BlockTables tables;
+  with_block(type, [&]<class Kind>(Kind) {
+    if constexpr (requires { Kind::value(0); }) {
+      alignas(64) static constexpr std::array<uint16_t, kIndexes> kValues = bf16_values<Kind>();
+      tables.values = kValues.data();
+    }
+    if constexpr (requires { Kind::grid(); }) tables.grid = Kind::grid();
+  });
+  return tables;
+}
 
 void interleave_blocks(DType type, const uint8_t* const from[16], uint8_t* to) {
   static constexpr uint8_t kZeros[kMostBytes] = {};
@@ -41,7 +64,8 @@ void interleave_blocks(DType type, const uint8_t* const from[16], uint8_t* to) {
       if (places.is_codes(w)) word = exchange_middle(word);
       std::memcpy(to + (w * kRows + r) * 4, &word, sizeof word);
     }
-    if (places.half) std::memcpy(to + places.words * kRows * 4 + r * 2, row + places.half_at(), 2);
+    std::copy_n(row + places.rest_at(), places.rest,
+                to + places.words * kRows * 4 + r * places.rest);
   }
 }
 
@@ -53,8 +77,8 @@ void take_block(DType type, const uint8_t* interleaved, int row, uint8_t* to) {
     if (places.is_codes(w)) word = exchange_middle(word);
     std::memcpy(to + places.begin + w * 4, &word, sizeof word);
   }
-  if (places.half)
-    std::memcpy(to + places.half_at(), interleaved + places.words * kRows * 4 + row * 2, 2);
+  std::copy_n(interleaved + places.words * kRows * 4 + row * places.rest, places.rest,
+              to + places.rest_at());
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The blocks of GGUF, as ggml's source and the gguf package define them: runs of 32 or 256 columns
+// The blocks of GGUF, as ggml's source and the gguf package define them: runs of 32 to 256 columns
 // of one row with codes, and a scale and perhaps a minimum for every group of columns in it.
 //   value of a column = scale * code - min, in float32, the product rounded first
 // Codes are integers of at most 8 bits and a sign, so exact in bf16. A scale (f16 times a small
@@ -8,34 +8,13 @@
 // packed layout the blocks of a panel's 16 rows are interleaved, byte for byte the same amount:
 //   words    [block bytes / 4][16 rows] of 4 bytes each; in words of codes the two bytes in the
 //            middle are exchanged, so that columns k and k + 1 are the same bits of both halves
-//   half     [16 rows] of 2 bytes: the f16 scale of blocks that are not whole words
+//   rest     [16 rows] of 1 or 2 bytes: the scale of blocks that are not whole words
 #pragma once
 
-#include <cstdint>
-
-#include "quant/float8.h"
-#include "src/base/dtype.h"
+#include "quant/block_layout.h"
+#include "quant/table_blocks.h"
 
 namespace sluice {
-
-SLUICE_HD inline float f16_at(const uint8_t* p) {
-  return f16_to_float(static_cast<uint16_t>(p[0] | p[1] << 8));
-}
-
-// Places of the parts of a block, as the packed layout needs them.
-struct BlockLayout {
-  int cols = 0;
-  int bytes = 0;
-  int group_cols = 0;  // that share a scale and a minimum
-  bool mins = false;
-  bool half_first = false;  // a scale of 2 bytes before the words; else behind them, if at all
-  // Words of codes, [first, first + count); of the others bytes keep their places.
-  int first_codes = 0;
-  int codes = 0;
-};
-
-template <DType>
-struct Block;
 
 template <>
 struct Block<DType::q4_0> {
@@ -187,6 +166,36 @@ constexpr bool with_block(DType type, Body&& body) {
       return body(Block<DType::q5_k>()), true;
     case DType::q6_k:
       return body(Block<DType::q6_k>()), true;
+    case DType::iq4_nl:
+      return body(Block<DType::iq4_nl>()), true;
+    case DType::iq4_xs:
+      return body(Block<DType::iq4_xs>()), true;
+    case DType::mxfp4:
+      return body(Block<DType::mxfp4>()), true;
+    case DType::nvfp4:
+      return body(Block<DType::nvfp4>()), true;
+    case DType::iq3_s:
+      return body(Block<DType::iq3_s>()), true;
+    case DType::iq3_xxs:
+      return body(Block<DType::iq3_xxs>()), true;
+    case DType::iq2_s:
+      return body(Block<DType::iq2_s>()), true;
+    case DType::iq2_xs:
+      return body(Block<DType::iq2_xs>()), true;
+    case DType::iq2_xxs:
+      return body(Block<DType::iq2_xxs>()), true;
+    case DType::iq1_s:
+      return body(Block<DType::iq1_s>()), true;
+    case DType::iq1_m:
+      return body(Block<DType::iq1_m>()), true;
+    case DType::tq1_0:
+      return body(Block<DType::tq1_0>()), true;
+    case DType::tq2_0:
+      return body(Block<DType::tq2_0>()), true;
+    case DType::q1_0:
+      return body(Block<DType::q1_0>()), true;
+    case DType::q2_0:
+      return body(Block<DType::q2_0>()), true;
     default:
       return false;
   }
@@ -201,6 +210,13 @@ constexpr BlockLayout block_layout(DType type) {
   with_block(type, [&](auto block) { layout = decltype(block)::kLayout; });
   return layout;
 }
+
+// Tables in which SIMD code looks codes up; null where a type has none.
+struct BlockTables {
+  const uint16_t* grid = nullptr;    // quant/grids.h
+  const uint16_t* values = nullptr;  // [64], codes by their index (quant/table_blocks.h), as bf16
+};
+BlockTables block_tables(DType type);
 
 // A block of the packed layout: `from` of 16 rows (null: zeros) into `to`, and one row back.
 void interleave_blocks(DType type, const uint8_t* const from[16], uint8_t* to);

@@ -9,10 +9,9 @@
 
 #include "quant/blocks.h"
 #include "quant/float8.h"
-#include "quant/float_codes.h"
 #include "quant/grouped_columns.h"
-#include "quant/grouped_rows.h"
 #include "quant/groups.h"
+#include "quant/row_codes.h"
 #include "quant/scaled_codes.h"
 #include "src/base/error.h"
 
@@ -299,12 +298,12 @@ bool is_quantized(const EncodeArgs& a) {
 namespace {
 
 void encode_quantized(const EncodeArgs& a) {
-  if (!is_grouped(a.to.format)) return encode_scaled_codes(a);
-  if (a.stored == DType::grouped_row) return encode_grouped_rows(a);
-  if (a.to.format.table == CodeTable::e2m1) return encode_float_codes(a);
-  if (!is_block(a.stored)) return encode_grouped_columns(a);
-  check_blocks(a);
-  copy_blocks(a);
+  if (has_scaled_codes(a)) return encode_scaled_codes(a);
+  if (is_block(a.stored)) {
+    check_blocks(a);
+    return copy_blocks(a);
+  }
+  a.outputs > 0 ? encode_grouped_columns(a) : encode_row_codes(a);
 }
 
 }  // namespace
@@ -346,18 +345,17 @@ EncodeStats encode_reference(const EncodeArgs& a) {
 }
 
 EncodeStats quantized_stats(const EncodeArgs& a) {
-  if (!is_grouped(a.to.format)) return scaled_code_stats(a);
-  if (a.stored == DType::grouped_row) return grouped_row_stats(a);
-  if (a.to.format.table == CodeTable::e2m1) return float_code_stats(a);
-  return is_block(a.stored) ? block_stats(a) : grouped_column_stats(a);
+  if (has_scaled_codes(a)) return scaled_code_stats(a);
+  if (is_block(a.stored)) return block_stats(a);
+  return a.outputs > 0 ? grouped_column_stats(a) : row_code_stats(a);
 }
 
 int64_t quantized_source_bytes(const EncodeArgs& a) {
   if (a.rows == 0) return 0;
-  const bool floats = a.to.format.table == CodeTable::e2m1;
-  if (is_block(a.stored) || (floats && a.plane == Plane::codes))
+  if (is_block(a.stored))
     return a.row(a.rows - 1) - a.source + grouped_row_bytes(a.to.format, a.to.cols);
-  if (is_grouped(a.to.format) && !floats) return a.rows * a.source_stride;
+  if (is_grouped(a.to.format) && !has_scaled_codes(a))
+    return a.outputs > 0 ? a.rows * a.source_stride : row_code_bytes(a);
   if (a.plane == Plane::codes) return a.source_bytes();
   const int64_t rows = a.sharing > 0 ? a.output(a.rows - 1) / a.sharing + 1 : 1;
   return rows * a.source_stride;

@@ -23,18 +23,23 @@ struct EncodeStats {
   void add(const EncodeStats& other);
 };
 
-// How words of 32 bits hold codes of a matrix that is stored as [inputs, outputs].
+// How a tensor holds codes. Of a matrix that is stored as [inputs, outputs] they are in words of 32
+// bits.
 struct CodeWords {
   bool across = false;  // a word of codes has outputs; else inputs (words of zeros have outputs)
   // The place of each of eight outputs in a word of four-bit codes, a nibble each.
   uint32_t places = 0x76543210;
+  // By rows: the first code of a byte has its upper four bits; bytes have a sign, and memory has
+  // them without it, as those of zeros.
+  bool high_first = false;
+  bool is_signed = false;
   bool operator==(const CodeWords&) const = default;
 };
 
 struct EncodeArgs {
   const std::byte* source = nullptr;  // elements of `stored`; any alignment
   // f64, f32, f16 or bf16; or, into a weight of that type, a block's (quant/blocks.h), which is
-  // only copied; or what quant/grouped_columns.h, grouped_rows.h or scaled_codes.h take.
+  // only copied; or what quant/grouped_columns.h, row_codes.h or scaled_codes.h take.
   DType stored = DType::bf16;
   int64_t source_stride = 0;  // bytes from one source row to the next
   int64_t rows = 0;           // source rows given here
@@ -46,15 +51,18 @@ struct EncodeArgs {
   // The destination and the stored order of codes that come from several tensors.
   Plane plane = Plane::codes;
   int64_t sharing = 1;              // of scales: outputs that have a source row together; 0: all
-  CodeWords words = {};             // of input-major codes and zeros
+  CodeWords words = {};             // of codes and zeros
+  int64_t flat = 0;                 // neighbouring elements of the matrix with one number; 0: rows
+  float factor = 1;                 // of scales that are float32
   int64_t first_col = 0;            // of `to`: input that the source begins with
   int64_t first_group = 0;          // and group, of scales and zeros
   int64_t first_output = 0;         // column of the source
-  int64_t outputs = 0;              // columns, which are rows of `to`
+  int64_t outputs = 0;              // columns, which are rows of `to`; 0: it has rows of it
   int64_t output_run = 0;           // neighbours among them; 0: all are
   int64_t output_stride = 0;        // from one such run to the next
   const int32_t* order = nullptr;   // [cols]: the input that a column of `to` has; null: its own
   const int32_t* places = nullptr;  // [cols]: the column that an input becomes
+  const float* tables = nullptr;    // what that plane becomes
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
   // end) and first_row is a multiple of 16; rows may span several blocks.
   // ScaleGroup::tensor: the tensor's largest finite |x|, from absolute_max.

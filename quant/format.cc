@@ -38,12 +38,34 @@ int64_t panel_scales(const WeightFormat& format, int64_t cols) {
   return 0;
 }
 
+namespace {
+
+uint64_t outers_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
+  if (format.outer == Outer::none) return 0;
+  const int64_t panels = ceil_div(rows, kPanelRows), each = outers_of(format, cols);
+  const bool packed = format.layout == WeightLayout::packed;
+  const int64_t count = format.outer_groups == 0 ? panels
+                        : packed                 ? panels * kPanelRows * each
+                                                 : rows * each;
+  return static_cast<uint64_t>(count) * sizeof(float);
+}
+
+uint64_t tables_bytes(const WeightFormat& format) {
+  const int64_t codes = format.table == CodeTable::own ? kCodeValues : 0;
+  const bool scales = format.scales == ScaleKind::grouped && format.scale_type == DType::u8;
+  return static_cast<uint64_t>(codes + (scales ? kScaleValues + 1 : 0)) * sizeof(float);
+}
+
+}  // namespace
+
 uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int64_t cols) {
   if (plane == Plane::codes) return codes_bytes(format, rows, cols);
+  if (plane == Plane::outers) return outers_bytes(format, rows, cols);
+  if (plane == Plane::tables) return tables_bytes(format);
   const bool grouped = format.scales == ScaleKind::grouped;
   if (plane == Plane::order)
     return format.ordered ? static_cast<uint64_t>(cols) * sizeof(int32_t) : 0;
-  if (plane == Plane::zeros && (!grouped || format.table != CodeTable::integers)) return 0;
+  if (plane == Plane::zeros && (!grouped || !has_zeros(format))) return 0;
   const bool by_panels =
       format.layout == WeightLayout::packed || format.scales == ScaleKind::per_block;
   const int64_t panel = panel_scales(format, cols);
@@ -54,7 +76,8 @@ uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int6
 }
 
 uint64_t plane_offset(const WeightFormat& format, Plane plane, int64_t row, int64_t cols) {
-  return plane == Plane::order ? 0 : plane_bytes(format, plane, row, cols);
+  const bool has_rows = plane != Plane::order && plane != Plane::tables;
+  return has_rows ? plane_bytes(format, plane, row, cols) : 0;
 }
 
 uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
@@ -80,6 +103,10 @@ std::byte* Weight::plane(Plane which) const {
       return reinterpret_cast<std::byte*>(zeros);
     case Plane::order:
       return reinterpret_cast<std::byte*>(order);
+    case Plane::outers:
+      return reinterpret_cast<std::byte*>(outers);
+    case Plane::tables:
+      return reinterpret_cast<std::byte*>(tables);
   }
   return nullptr;
 }
@@ -102,6 +129,8 @@ Weight weight_in(const WeightFormat& format, int64_t rows, int64_t cols, std::by
   }
   w.zeros = reinterpret_cast<uint8_t*>(next(Plane::zeros));
   w.order = reinterpret_cast<int32_t*>(next(Plane::order));
+  w.outers = reinterpret_cast<float*>(next(Plane::outers));
+  w.tables = reinterpret_cast<float*>(next(Plane::tables));
   return w;
 }
 
@@ -113,6 +142,7 @@ Weight rows_from(Weight weight, int64_t first) {
   if (weight.scales != nullptr) weight.scales += offset(Plane::scales) / sizeof(float);
   if (weight.group_scales != nullptr) weight.group_scales += offset(Plane::scales);
   if (weight.zeros != nullptr) weight.zeros += offset(Plane::zeros);
+  if (weight.outers != nullptr) weight.outers += offset(Plane::outers) / sizeof(float);
   return weight;
 }
 

@@ -20,23 +20,28 @@
 // Row layout (embedding tables that are only looked up, norms): plain row-major, no padding.
 //
 // Blocks of GGUF (dtype is one of quant/blocks.h) are kept as they are stored: in the row layout
-// one after another, in the packed layout interleaved by panels.
+// one after another, in the packed layout interleaved by panels. With scales per_row (of a tensor,
+// as NVFP4's have) values are multiplied by their row's once more, last.
 //
 // Grouped codes (dtype u8, scales grouped): integers of 2, 3, 4 or 8 bits, dequantized = (code -
 // zero) * scale, with a scale and a zero for each row and scale_cols columns. 32 columns of a row
 // are a run of `bits` words of 32 bits. Columns (0, 1), (2, 3) ... of a word have the same bits of
 // its lower and its upper half, from the lowest bits on; of 3 bits two words hold the lower two,
 // and the third the upper one. In the packed layout a run is [word][16 rows]; columns are padded to
-// whole runs. Scales and zeros: [rows][groups], packed [panels][groups][16]. With the table e2m1 a
-// code is a four-bit float instead, its scale a power of two (E8M0), and there are no zeros. If the
-// format is `ordered`, columns have been moved so that those of a group lie together: column k is
-// input order[k].
+// whole runs. Scales and zeros: [rows][groups], packed [panels][groups][16]. A symmetric format has
+// no zeros: all are zero_base. With another table than the integers a code is a float of four or
+// eight bits, or stands for one of 16 floats of the weight's own, and there are no zeros. A scale
+// may be a number, or a code: of E8M0 or E4M3, or of a table of the weight's own (u8). An outer
+// scale then multiplies or divides it: one for a panel, [panels], or one for each row and
+// outer_groups groups, laid out as scales are. Tables: 16 values of codes, then 256 of scales and
+// what is added to a scale, as far as the format has them; float32. If the format is `ordered`,
+// columns have been moved so that those of a group lie together: column k is input order[k].
 //
 // Scales of other formats (float32, dequantized = code * scale): none; one per row; or one per
 // panel and scale_cols columns, [panels][ceil(cols / scale_cols)]. A per-tensor scale is stored per
 // row: the same number for all rows of its tensor.
 //
-// Storage: the planes of a weight (codes, scales, zeros, order) lie one after another in one piece
+// Storage: the planes of a weight (codes, scales, zeros, ...) lie one after another in one piece
 // of memory, each on a multiple of 64 bytes. In a plane the rows of a panel follow those of the
 // panel before.
 #pragma once
@@ -58,8 +63,13 @@ inline constexpr int64_t kMostI8Cols = 131072;  // sums of 127 * 127 that still 
 
 enum class WeightLayout : uint8_t { rows, packed };
 enum class ScaleKind : uint8_t { none, per_row, per_block, grouped };
-// The values of grouped codes: themselves less a zero, or those of four-bit floats, without zeros.
-enum class CodeTable : uint8_t { integers, e2m1 };
+// The values of grouped codes: themselves less a zero; without zeros those of floats of four or
+// eight bits, or of the weight's own table of 16.
+enum class CodeTable : uint8_t { integers, e2m1, e4m3, own };
+// An outer scale makes a group's scale of the stored one, with one rounding.
+enum class Outer : uint8_t { none, multiplies, divides };
+
+inline constexpr int64_t kCodeValues = 16, kScaleValues = 256;  // of tables of a weight's own
 
 struct WeightFormat {
   DType dtype = DType::bf16;  // f32, f16, bf16, f8_e4m3, i8, u8 of grouped codes, or a block's
@@ -71,13 +81,18 @@ struct WeightFormat {
   bool quantized_input = false;
   // per_block: kScaleBlock rows from each multiple of it on have the same scales.
   bool whole_blocks = false;
+  bool ordered = false;              // grouped: it has a plane of the order of columns
   int64_t scale_cols = kScaleBlock;  // per_block and grouped: columns that share a scale
   // Grouped codes only.
   int bits = 0;
   CodeTable table = CodeTable::integers;
-  DType scale_type = DType::f32;  // f16 or bf16; of e2m1 f8_e8m0
-  int zero_base = 0;              // a zero is this and what its plane has
-  bool ordered = false;           // it has a plane of the order of columns
+  // f32, f16 or bf16; f8_e8m0 or f8_e4m3; u8: codes of its own table, whose value, times the outer
+  // scale, has the table's last number added.
+  DType scale_type = DType::f32;
+  Outer outer = Outer::none;
+  bool symmetric = false;    // integers without a plane of zeros
+  int zero_base = 0;         // a zero is this and what its plane has
+  int32_t outer_groups = 0;  // of a row that have one outer scale; 0: a panel has one
   bool operator==(const WeightFormat&) const = default;
 };
 
@@ -89,8 +104,9 @@ inline int64_t panel_bytes(DType dtype, int64_t cols) {
 // Scales of one panel.
 int64_t panel_scales(const WeightFormat& format, int64_t cols);
 
-enum class Plane : uint8_t { codes, scales, zeros, order };
-inline constexpr std::array kPlanes{Plane::codes, Plane::scales, Plane::zeros, Plane::order};
+enum class Plane : uint8_t { codes, scales, zeros, order, outers, tables };
+inline constexpr std::array kPlanes{Plane::codes, Plane::scales, Plane::zeros,
+                                    Plane::order, Plane::outers, Plane::tables};
 
 // Bytes of one plane of a [rows, cols] weight. Arithmetic only: works on placeholders. The caller
 // has checked that rows x cols x 4 does not overflow.
@@ -111,6 +127,8 @@ struct Weight {
   std::byte* group_scales = nullptr;  // grouped: of scale_type
   uint8_t* zeros = nullptr;
   int32_t* order = nullptr;
+  float* outers = nullptr;
+  float* tables = nullptr;
 
   bool is_meta() const { return data == nullptr; }
   std::byte* plane(Plane which) const;  // null: it has none

@@ -26,20 +26,6 @@ uint16_t half_at(const EncodeArgs& a, int64_t row, int64_t col) {
   return half;
 }
 
-// Every other code of a word, beginning with the first, in its lower half.
-uint32_t even_codes(uint32_t word, int bits) {
-  if (bits == 2) {
-    word &= 0x33333333;
-    word |= word >> 2;
-  }
-  if (bits <= 4) {
-    word &= 0x0f0f0f0f;
-    word |= word >> 4;
-  }
-  word &= 0x00ff00ff;
-  return (word | word >> 8) & 0xffff;
-}
-
 // Code i of a stream of words.
 uint32_t code_of(const uint32_t* words, int bits, int i) {
   const int at = i * bits % kWordBits, word = i * bits / kWordBits;
@@ -109,8 +95,7 @@ void encode_codes(const EncodeArgs& a) {
       }
       uint32_t* out = run_in(to, a.first_row + o, col / kRunCols);
       if (bits != 3) {
-        for (int j = 0; j < bits; ++j)
-          out[j * apart] = even_codes(words[j], bits) | even_codes(words[j] >> bits, bits) << 16;
+        for (int j = 0; j < bits; ++j) out[j * apart] = paired_codes(words[j], bits);
         continue;
       }
       for (int j = 0; j < bits; ++j) out[j * apart] = 0;

@@ -33,26 +33,28 @@ const uint8_t* block_of(const Weight& w, int64_t row, int64_t block, uint8_t* co
   return copy;
 }
 
-// The value of a code, but for its zero.
-float code_value(const WeightFormat& format, int code) {
-  return format.table == CodeTable::e2m1 ? e2m1_to_float(static_cast<uint32_t>(code))
-                                         : static_cast<float>(code);
-}
-
 struct ScaleAndZero {
   float scale;
   int zero;
 };
 ScaleAndZero scale_of(const Weight& w, int64_t row, int64_t group) {
-  const int64_t groups = groups_of(w.format, w.cols);
-  const int64_t at = w.format.layout == WeightLayout::rows
-                         ? row * groups + group
-                         : (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows;
-  if (w.format.scale_type == DType::f8_e8m0)
-    return {e8m0_to_float(std::to_integer<uint8_t>(w.group_scales[at])), 0};
-  const uint16_t bits = reinterpret_cast<const uint16_t*>(w.group_scales)[at];
-  return {w.format.scale_type == DType::f16 ? f16_to_float(bits) : bf16_to_float(bits),
-          w.zeros[at] + w.format.zero_base};
+  const WeightFormat& f = w.format;
+  const auto place = [&](int64_t each, int64_t i) {
+    return f.layout == WeightLayout::rows
+               ? row * each + i
+               : (row / kPanelRows * each + i) * kPanelRows + row % kPanelRows;
+  };
+  const int64_t at = place(groups_of(f, w.cols), group);
+  const float* own = w.tables == nullptr ? nullptr : scale_values(f, w.tables);
+  float scale = stored_scale(w.group_scales, f.scale_type, own, at);
+  if (f.outer != Outer::none) {
+    const int64_t outer = f.outer_groups == 0 ? row / kPanelRows
+                                              : place(outers_of(f, w.cols), group / f.outer_groups);
+    scale = with_outer(scale, f.outer, w.outers[outer]);
+  }
+  if (f.scale_type == DType::u8) scale += own[kScaleValues];
+  const int zero = f.table != CodeTable::integers ? 0 : f.zero_base;
+  return {scale, has_zeros(f) ? zero + w.zeros[at] : zero};
 }
 
 }  // namespace
@@ -78,12 +80,17 @@ int64_t groups_of(const WeightFormat& format, int64_t cols) {
   return ceil_div(cols, group_cols(format));
 }
 
+int64_t outers_of(const WeightFormat& format, int64_t cols) {
+  return format.outer_groups > 0 ? ceil_div(groups_of(format, cols), format.outer_groups) : 0;
+}
+
 void decode_groups(const Weight& w, int64_t row, const GroupedRow& out) {
   if (!is_block(w.format.dtype)) {
     for (int64_t c = 0; c < w.cols; ++c) {
       const Run run = run_of(w, row, c / kRunCols);
-      out.codes[c] = code_value(
-          w.format, run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols)));
+      out.codes[c] =
+          code_value(w.format.table, w.tables,
+                     run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols)));
     }
     for (int64_t g = 0; g < groups_of(w.format, w.cols); ++g) {
       const ScaleAndZero s = scale_of(w, row, g);
@@ -116,11 +123,12 @@ void decode_grouped_row(const Weight& w, int64_t row, float* out) {
       const int code =
           run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols));
       out[w.order != nullptr ? w.order[c] : c] =
-          (code_value(w.format, code) - static_cast<float>(s.zero)) * s.scale;
+          (code_value(w.format.table, w.tables, code) - static_cast<float>(s.zero)) * s.scale;
     }
     return;
   }
   uint8_t copy[kMostBlockBytes];
+  const float of_row = scale_at(w, row, 0);
   with_block(w.format.dtype, [&]<class Kind>(Kind) {
     constexpr BlockLayout kLayout = Kind::kLayout;
     for (int64_t b = 0; b < w.cols / kLayout.cols; ++b) {
@@ -129,7 +137,7 @@ void decode_grouped_row(const Weight& w, int64_t row, float* out) {
         const float scale = Kind::scale(block, g), min = Kind::min(block, g);
         for (int c = g * kLayout.group_cols; c < (g + 1) * kLayout.group_cols; ++c) {
           const float product = scale * static_cast<float>(Kind::code(block, c));
-          out[b * kLayout.cols + c] = product - min;
+          out[b * kLayout.cols + c] = (product - min) * of_row;
         }
       }
     }

@@ -2,9 +2,11 @@
 // (quant/format.h) and the blocks of GGUF (quant/blocks.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "quant/blocks.h"
+#include "quant/float8.h"
 #include "quant/format.h"
 
 namespace sluice {
@@ -20,6 +22,23 @@ SLUICE_HD inline int run_code(const uint32_t* words, int64_t apart, int bits, in
   if (bits != 3) return low;
   return low | static_cast<int>(words[2 * apart] >> (c % 2 * 16 + c / 2) & 1) << 2;
 }
+// Codes in order, from the lowest bits on, as a word of a run has them: of 2, 4 or 8 bits.
+SLUICE_HD inline uint32_t paired_codes(uint32_t word, int bits) {
+  uint32_t halves[2] = {word, word >> bits};  // every other one in its place
+  for (uint32_t& half : halves) {
+    if (bits == 2) {
+      half &= 0x33333333;
+      half |= half >> 2;
+    }
+    if (bits <= 4) {
+      half &= 0x0f0f0f0f;
+      half |= half >> 4;
+    }
+    half &= 0x00ff00ff;
+    half = (half | half >> 8) & 0xffff;
+  }
+  return halves[0] | halves[1] << 16;
+}
 // Puts a code where all bits are 0.
 SLUICE_HD inline void put_run_code(uint32_t* words, int64_t apart, int bits, int c, uint32_t code) {
   const int each = bits == 3 ? 2 : bits, cols = 32 / each;
@@ -30,17 +49,53 @@ SLUICE_HD inline void put_run_code(uint32_t* words, int64_t apart, int bits, int
 inline bool is_grouped(const WeightFormat& format) {
   return format.scales == ScaleKind::grouped || is_block(format.dtype);
 }
+// The scales of rows that blocks have beside their own; null: none.
+inline const float* row_scales(const Weight& w) {
+  return w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
+}
 // Columns that are stored together: of a block, or of a run.
 int64_t block_cols(const WeightFormat& format);
 int64_t block_bytes(const WeightFormat& format);
 // Bytes of one row's codes.
 int64_t grouped_row_bytes(const WeightFormat& format, int64_t cols);
-// Columns that share a scale, and groups of a row.
+// Columns that share a scale, groups of a row, and outer scales of a row that has its own.
 int64_t group_cols(const WeightFormat& format);
 int64_t groups_of(const WeightFormat& format, int64_t cols);
+int64_t outers_of(const WeightFormat& format, int64_t cols);
+inline bool has_zeros(const WeightFormat& format) {
+  return format.table == CodeTable::integers && !format.symmetric;
+}
+
+// The value of a code, but for its zero. `own`: the weight's table.
+SLUICE_HD inline float code_value(CodeTable table, const float* own, int code) {
+  if (table == CodeTable::integers) return static_cast<float>(code);
+  if (table == CodeTable::e2m1) return e2m1_to_float(static_cast<uint32_t>(code));
+  return table == CodeTable::e4m3 ? e4m3_to_float(static_cast<uint8_t>(code)) : own[code];
+}
+// A scale as it is stored; `own`: the weight's table of scales.
+SLUICE_HD inline float stored_scale(const std::byte* scales, DType type, const float* own,
+                                    int64_t at) {
+  if (type == DType::f32) return reinterpret_cast<const float*>(scales)[at];
+  if (type == DType::f16 || type == DType::bf16) {
+    const uint16_t bits = reinterpret_cast<const uint16_t*>(scales)[at];
+    return type == DType::bf16 ? bf16_to_float(bits) : f16_to_float(bits);
+  }
+  const auto code = static_cast<uint8_t>(scales[at]);
+  if (type == DType::u8) return own[code];
+  return type == DType::f8_e8m0 ? e8m0_to_float(code) : e4m3_to_float(code);
+}
+// The weight's own values of scales among its tables.
+SLUICE_HD inline const float* scale_values(const WeightFormat& format, const float* tables) {
+  return tables + (format.table == CodeTable::own ? kCodeValues : 0);
+}
+SLUICE_HD inline float with_outer(float scale, Outer outer, float by) {
+  if (outer == Outer::none) return scale;
+  return outer == Outer::multiplies ? scale * by : scale / by;
+}
 
 // One row as the product takes it: codes [cols], and scales and minimums [groups]: value = scale *
-// code - min. For grouped codes min = scale * zero. Columns are in the weight's order.
+// code - min; of blocks with a scale of the row it comes last, and is not in here. For grouped
+// codes min = scale * zero. Columns are in the weight's order.
 struct GroupedRow {
   float* codes = nullptr;
   float* scales = nullptr;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "quant/float8.h"
+#include "quant/groups.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -103,17 +104,22 @@ int64_t first_scale(const EncodeArgs& a) {
   return a.to.format.scales == ScaleKind::per_block ? a.first_col / a.to.format.scale_cols : 0;
 }
 
+bool has_scaled_codes(const EncodeArgs& a) {
+  const bool of_blocks = is_block(a.to.format.dtype) && a.plane == Plane::scales;
+  return !is_grouped(a.to.format) || of_blocks;
+}
+
 void encode_scaled_codes(const EncodeArgs& a) {
   const Weight& to = a.to;
-  check(to.format.dtype == DType::f8_e4m3 && to.data != nullptr && to.scales != nullptr,
-        "codes and scales");
+  check(to.data != nullptr && to.scales != nullptr, "codes and scales");
   check(a.first_row >= 0 && a.rows >= 0 && a.first_row + a.rows <= to.rows,
         "rows within the weight");
   const bool panels =
       to.format.layout == WeightLayout::packed || to.format.scales == ScaleKind::per_block;
   check(!panels || a.first_row % kPanelRows == 0, "row groups begin a panel");
   if (a.plane == Plane::scales) return copy_scales(a);
-  check(a.plane == Plane::codes && a.stored == DType::f8_e4m3, "E4M3 codes");
+  check(a.plane == Plane::codes && to.format.dtype == DType::f8_e4m3 && a.stored == DType::f8_e4m3,
+        "E4M3 codes");
   copy_codes(a);
 }
 

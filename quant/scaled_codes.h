@@ -1,4 +1,5 @@
-// E4M3 codes that a checkpoint has, with a scale for a row, for 128 x 128 elements, or for all.
+// E4M3 codes that a checkpoint has, with a scale for a row, for 128 x 128 elements, or for all; and
+// such scales of blocks (quant/blocks.h).
 // Codes and scales are tensors of their own, whose rows are outputs; memory has the same codes, and
 // scales as online quantization makes them (quant/format.h).
 #pragma once
@@ -6,6 +7,9 @@
 #include "quant/encode.h"
 
 namespace sluice {
+
+// Returns whether the source is one of these.
+bool has_scaled_codes(const EncodeArgs& args);
 
 // Encodes rows of one of the tensors into args.plane.
 //   codes   args.stored is f8_e4m3: args.rows source rows, in any runs, of to.cols columns

@@ -39,6 +39,7 @@ constexpr auto kTensorTypes = std::to_array<std::pair<uint32_t, DType>>({
     {24, DType::i8},      {25, DType::i16},    {26, DType::i32},     {27, DType::i64},
     {28, DType::f64},     {29, DType::iq1_m},  {30, DType::bf16},    {34, DType::tq1_0},
     {35, DType::tq2_0},   {39, DType::mxfp4},  {40, DType::nvfp4},   {41, DType::q1_0},
+    {42, DType::q2_0},
 });
 
 std::optional<DType> tensor_type(uint32_t number) {

@@ -25,6 +25,15 @@ struct StoredTensor {
   uint64_t offset = 0;  // bytes from the start of the file
   uint64_t bytes = 0;
   bool listed = true;  // in the checkpoint's index, where it has one
+  // Its last two dimensions are stored in the other order, and so they are in `shape`: what the
+  // checkpoint calls [outputs, inputs] lies as [inputs, outputs].
+  bool turned = false;
+};
+
+// One file of a checkpoint.
+struct TensorFile {
+  CheckpointFile file;
+  std::vector<StoredTensor> tensors;  // with file = 0; in the order of their data
 };
 
 // A copy of one of the checkpoint's files, in another directory.
@@ -87,14 +96,17 @@ class CheckpointIndex {
   std::vector<std::string> warnings_;
 };
 
-// Reads the headers of the checkpoint in `directory`: model.safetensors, else
-// model.safetensors.index.json and its shards. Throws Error(refused) with one sentence that names
-// file, tensor and fault.
+// Reads the headers of the checkpoint in `directory`: the first container of kContainers (open.cc)
+// that is there. Throws Error(refused) with one sentence that names file, tensor and fault.
 //
 // Each of `mirrors` is a directory with some or all of the checkpoint's weight files, on another
 // disk say. A file that `directory` lacks is taken from the first that has it; further ones are
 // copies, and refused when their headers differ.
 CheckpointIndex open_checkpoint(const std::filesystem::path& directory,
                                 std::span<const std::filesystem::path> mirrors = {});
+
+// The name of the container that open_checkpoint chooses in `directory`; empty where it has none of
+// those that are known by their names.
+std::string_view container_name(const std::filesystem::path& directory);
 
 }  // namespace sluice::io

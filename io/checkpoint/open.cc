@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -11,20 +13,48 @@
 #include <utility>
 #include <vector>
 
+#include "io/checkpoint/content.h"
 #include "io/checkpoint/index.h"
+#include "io/checkpoint/npy.h"
 #include "io/checkpoint/places.h"
 #include "io/checkpoint/safetensors.h"
 #include "io/checkpoint/shard_index.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
 
 namespace sluice::io {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSingleFile = "model.safetensors";
-constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr uint64_t kMaxIndexBytes = 100'000'000;
+
+using ReadFile = TensorFile (*)(const fs::path&, std::string);
+
+enum class Layout : uint8_t {
+  single,  // one file of tensors
+  index,   // JSON that says which file has which tensor
+  arrays,  // JSON with the names of tensors, each a file beside it
+};
+
+// The containers that a directory may have, in the order of preference (docs/formats.md): where
+// transformers has an order, it is that.
+struct Container {
+  std::string_view name;
+  Layout layout = Layout::single;
+  ReadFile read = read_tensor_file;
+};
+constexpr auto kContainers = std::to_array<Container>({
+    {"model.safetensors", Layout::single, read_safetensors_header},
+    {"model.safetensors.index.json", Layout::index, read_safetensors_header},
+    {"pytorch_model.bin", Layout::single},
+    {"pytorch_model.bin.index.json", Layout::index},
+    {"model.npz", Layout::single},
+    {"np/weight_names.json", Layout::arrays, read_npy},
+    {"consolidated.safetensors", Layout::single, read_safetensors_header},
+    {"consolidated.safetensors.index.json", Layout::index, read_safetensors_header},
+    {"consolidated.00.pth", Layout::single},
+});
 
 // A link that leads nowhere is there, too: it shall be reported, not passed over.
 bool is_there(const fs::path& path) {
@@ -43,15 +73,13 @@ CheckpointIndex with_copies(CheckpointIndex index, std::vector<FileCopy> copies)
   return index;
 }
 
-CheckpointIndex open_single(const Places& places) {
-  const fs::path& directory = places.own();
-  fs::path path = directory / kSingleFile;
-  if (places.lack(std::string(kSingleFile))) {
+CheckpointIndex open_single(const Places& places, const std::string& name, ReadFile read) {
+  if (places.lack(name)) {
     fail(ErrorKind::refused, "{}: is a symbolic link to a file that is not there{}",
-         printable(path.string()), download_hint(directory));
+         printable((places.own() / name).string()), download_hint(places.own()));
   }
   std::vector<FileCopy> copies;
-  SafetensorsFile file = places.read(std::string(kSingleFile), 0, copies, read_safetensors_header);
+  TensorFile file = places.read(name, 0, copies, read);
   std::vector<CheckpointFile> files{std::move(file.file)};
   return with_copies({std::move(files), std::move(file.tensors), {}}, std::move(copies));
 }
@@ -66,8 +94,7 @@ AbsentTensors missing_shard(const Places& places, const Shard& shard, size_t mis
   return absent;
 }
 
-AbsentTensors absent_tensors(const Places& places, const SafetensorsFile& file,
-                             const Shard& shard) {
+AbsentTensors absent_tensors(const Places& places, const TensorFile& file, const Shard& shard) {
   std::vector<std::string_view> held;
   held.reserve(file.tensors.size());
   for (const StoredTensor& tensor : file.tensors) held.push_back(tensor.name);
@@ -118,7 +145,7 @@ class ShardTensors {
   }
 
   // One sentence about all in which the index and the shards disagree, or an empty one.
-  std::string warning(const std::vector<AbsentTensors>& absent) const {
+  std::string warning(std::string_view index, const std::vector<AbsentTensors>& absent) const {
     std::set<std::string> unlisted, lacked;
     for (const AbsentTensors& tensors : absent)
       lacked.insert(tensors.names.begin(), tensors.names.end());
@@ -130,7 +157,7 @@ class ShardTensors {
     add(unlisted, "is not listed, but taken");
     add(twice_, "is in several shards");
     add(lacked, "is listed, but not there");
-    return faults.empty() ? "" : fmt::format("{} and the shards disagree{}", kIndexFile, faults);
+    return faults.empty() ? "" : fmt::format("{} and the shards disagree{}", index, faults);
   }
 
   std::vector<StoredTensor> take() && { return std::move(all_); }
@@ -142,11 +169,11 @@ class ShardTensors {
   std::set<std::string> twice_;
 };
 
-CheckpointIndex open_sharded(const Places& places) {
+CheckpointIndex open_sharded(const Places& places, std::string_view name, ReadFile read) {
   const fs::path& directory = places.own();
-  std::string where = printable((directory / kIndexFile).string());
+  std::string where = printable((directory / name).string());
   ShardIndex index =
-      parse_shard_index(read_checkpoint_file(directory, kIndexFile, kMaxIndexBytes), where);
+      parse_shard_index(read_checkpoint_file(directory, name, kMaxIndexBytes), where);
   const auto missing = static_cast<size_t>(std::ranges::count_if(
       index.shards, [&](const Shard& shard) { return places.lack(shard.file); }));
   std::vector<CheckpointFile> files;
@@ -159,14 +186,15 @@ CheckpointIndex open_sharded(const Places& places) {
       continue;
     }
     auto number = static_cast<uint32_t>(files.size());
-    SafetensorsFile file = places.read(shard.file, number, copies, read_safetensors_header);
+    TensorFile file = places.read(shard.file, number, copies, read);
     if (AbsentTensors lacked = absent_tensors(places, file, shard); !lacked.names.empty())
       absent.push_back(std::move(lacked));
     found.add(std::move(file.tensors), number);
     files.push_back(std::move(file.file));
   }
   std::vector<std::string> warnings;
-  if (std::string warning = found.warning(absent); !warning.empty()) warnings.push_back(warning);
+  if (std::string warning = found.warning(name, absent); !warning.empty())
+    warnings.push_back(warning);
   std::vector<StoredTensor> tensors = std::move(found).take();
   uint64_t bytes = 0;
   for (const StoredTensor& tensor : tensors) bytes += tensor.bytes;
@@ -183,7 +211,121 @@ CheckpointIndex open_sharded(const Places& places) {
   return with_copies(std::move(checkpoint), std::move(copies));
 }
 
+// Raises the process's limit of open files, which is usually 1024, as far as it may.
+void allow_more_files(uint64_t files) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min(limit.rlim_max, limit.rlim_cur + files);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// vLLM's npcache: a list of names, and a file of that name for each, with or without ".npy".
+CheckpointIndex open_arrays(const Places& places, const fs::path& name, ReadFile read) {
+  const fs::path& directory = places.own();
+  const std::string where = printable((directory / name).string());
+  const Json names =
+      parse_json(read_checkpoint_file(directory, name.string(), kMaxIndexBytes), where);
+  if (!names.is_array() || !std::ranges::all_of(names, &Json::is_string))
+    fail(ErrorKind::refused, "{}: must be a list of the tensors' names", where);
+  constexpr size_t kMany = 256;
+  if (names.size() > kMany) allow_more_files(names.size());
+  std::vector<CheckpointFile> files;
+  std::vector<StoredTensor> tensors;
+  std::vector<FileCopy> copies;
+  for (const Json& each : names) {
+    const auto tensor = each.get<std::string>();
+    std::string_view fault = path_fault(tensor);
+    if (fault.empty() && tensor.find('/') != std::string::npos) fault = "is no name of a file";
+    if (!fault.empty())
+      fail(ErrorKind::refused, "{}: '{}' {}; refused without opening it", where, printable(tensor),
+           fault);
+    std::string path = (name.parent_path() / (tensor + ".npy")).string();
+    if (places.lack(path)) path = (name.parent_path() / tensor).string();
+    if (places.lack(path))
+      fail(ErrorKind::refused, "{}: names {}, but there is no such file{}", where,
+           printable(tensor), download_hint(directory));
+    const auto number = static_cast<uint32_t>(files.size());
+    TensorFile file = places.read(path, number, copies, read);
+    StoredTensor& array = tensors.emplace_back(std::move(file.tensors.front()));
+    array.name = tensor;
+    array.file = number;
+    files.push_back(std::move(file.file));
+  }
+  return with_copies({std::move(files), std::move(tensors), {}}, std::move(copies));
+}
+
+// Returns whether a trainer leaves such a file beside the weights.
+bool is_of_trainer(const std::string& name) {
+  constexpr std::string_view kBeginnings[] = {"training_args", "optimizer", "scheduler",
+                                              "rng_state",     "scaler",    "trainer_state"};
+  return std::ranges::any_of(kBeginnings, [&](auto b) { return name.starts_with(b); });
+}
+
+// Files that may have tensors, by their endings: a directory with one of them needs no known name.
+std::vector<std::string> other_files(const fs::path& directory) {
+  constexpr std::string_view kEndings[] = {".safetensors", ".bin", ".pt", ".pth", ".npz"};
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool fits = std::ranges::count(kEndings, entry.path().extension().string()) > 0;
+    if (fits && !entry.is_directory(error) && !is_of_trainer(name)) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+CheckpointIndex open_other(const Places& places) {
+  const fs::path& directory = places.own();
+  const std::vector<std::string> names = other_files(directory);
+  if (names.size() == 1) return open_single(places, names.front(), read_tensor_file);
+  if (names.empty()) {
+    fail(ErrorKind::refused, "{}: holds neither {} nor {}, nor another file of weights{}",
+         printable(directory.string()), kContainers[0].name, kContainers[1].name,
+         download_hint(directory));
+  }
+  fail(ErrorKind::refused, "{}: holds {} files of weights ({}, {}, ...), and neither {} nor {}",
+       printable(directory.string()), names.size(), printable(names[0]), printable(names[1]),
+       kContainers[0].name, kContainers[1].name);
+}
+
+const Container* find_container(const fs::path& directory) {
+  const auto found = std::ranges::find_if(
+      kContainers, [&](const Container& c) { return is_there(directory / c.name); });
+  return found == kContainers.end() ? nullptr : &*found;
+}
+
+// Weights that are cut for several ranks have the same names in every file.
+void refuse_ranks(const fs::path& directory, const Container& container) {
+  constexpr std::string_view kSecond = "consolidated.01.pth";
+  if (container.name == "consolidated.00.pth" && is_there(directory / kSecond))
+    fail(ErrorKind::refused,
+         "{}: is one of several parts that are cut for as many ranks, which are not joined; write "
+         "one checkpoint of them with the conversion script of transformers",
+         printable((directory / kSecond).string()));
+}
+
+CheckpointIndex open_container(const Places& places) {
+  const Container* container = find_container(places.own());
+  if (container == nullptr) return open_other(places);
+  refuse_ranks(places.own(), *container);
+  switch (container->layout) {
+    case Layout::index:
+      return open_sharded(places, container->name, container->read);
+    case Layout::arrays:
+      return open_arrays(places, container->name, container->read);
+    case Layout::single:
+      break;
+  }
+  return open_single(places, std::string(container->name), container->read);
+}
+
 }  // namespace
+
+std::string_view container_name(const fs::path& directory) {
+  const Container* container = find_container(directory);
+  return container == nullptr ? "" : container->name;
+}
 
 CheckpointIndex open_checkpoint(const fs::path& directory, std::span<const fs::path> mirrors) {
   std::string where = printable(directory.string());
@@ -195,16 +337,9 @@ CheckpointIndex open_checkpoint(const fs::path& directory, std::span<const fs::p
   }
   if (!fs::is_directory(status)) {
     fail(ErrorKind::refused, "{}: is not a directory; give the directory that holds {}", where,
-         kSingleFile);
+         kContainers[0].name);
   }
-  // A single file is preferred to an index, as transformers does.
-  bool single = is_there(directory / kSingleFile);
-  if (!single && !is_there(directory / kIndexFile)) {
-    fail(ErrorKind::refused, "{}: holds neither {} nor {}{}", where, kSingleFile, kIndexFile,
-         download_hint(directory));
-  }
-  Places places(directory, mirrors);
-  CheckpointIndex checkpoint = single ? open_single(places) : open_sharded(places);
+  CheckpointIndex checkpoint = open_container(Places(directory, mirrors));
   if (checkpoint.tensors().empty()) fail(ErrorKind::refused, "{}: holds no tensors", where);
   return checkpoint;
 }

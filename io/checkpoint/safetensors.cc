@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "io/checkpoint/content.h"
 #include "io/checkpoint/json_events.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -162,26 +163,6 @@ void HeaderEntries::take_dtype(std::string_view name) {
   tensor_.dtype = *dtype;
 }
 
-// Guesses what a file is that is not a safetensors file; with a leading "; ", or empty.
-std::string_view guess_content(std::string_view first_bytes) {
-  constexpr std::string_view kMarkup = "; it looks like HTML or XML, such as a saved error page";
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kKnown{{
-      {"version https://git-lfs", "; it is a Git LFS pointer: fetch the file with 'git lfs pull'"},
-      {"<!", kMarkup},
-      {"<?xml", kMarkup},
-      {"<html", kMarkup},
-      {"{\"", "; it looks like JSON text"},
-      {"GGUF", "; it is a GGUF file"},
-      {"PK\x03\x04", "; it is a ZIP archive, such as a PyTorch checkpoint"},
-      {"\x80\x02", "; it looks like a Python pickle, such as a PyTorch checkpoint"},
-      {"\x1f\x8b", "; it is a gzip archive"},
-  }};
-  for (auto [prefix, guess] : kKnown) {
-    if (first_bytes.starts_with(prefix)) return guess;
-  }
-  return "";
-}
-
 uint64_t decode_length(std::string_view bytes) {
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
@@ -272,11 +253,11 @@ void check_coverage(const std::vector<StoredTensor>& tensors, uint64_t data_begi
 
 }  // namespace
 
-SafetensorsFile read_safetensors_header(const std::filesystem::path& path, std::string name) {
+TensorFile read_safetensors_header(const std::filesystem::path& path, std::string name) {
   Fd fd = open_regular(path);
   // Without read-ahead, so that the start of the data does not enter the page cache.
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
-  SafetensorsFile result{.file = describe_file(fd, path, std::move(name)), .tensors = {}};
+  TensorFile result{.file = describe_file(fd, path, std::move(name)), .tensors = {}};
   std::string where = printable(path.string());
   if (!path.string().ends_with(result.file.name))  // a link has another name
     where = fmt::format("{} (a link to {})", printable(result.file.name), where);

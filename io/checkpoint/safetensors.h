@@ -2,23 +2,16 @@
 // tensors without holes. https://github.com/huggingface/safetensors
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "io/checkpoint/index.h"
 
 namespace sluice::io {
 
-struct SafetensorsFile {
-  CheckpointFile file;
-  std::vector<StoredTensor> tensors;  // with file = 0; in the order of their data
-};
-
 // Reads and checks the header of the file at `path`; `name` is what the checkpoint calls it. As
 // strict as the reference implementation: every byte behind the header belongs to one tensor.
 // Throws Error(refused) naming file, tensor and fault.
-SafetensorsFile read_safetensors_header(const std::filesystem::path& path, std::string name);
+TensorFile read_safetensors_header(const std::filesystem::path& path, std::string name);
 
 }  // namespace sluice::io

@@ -20,26 +20,6 @@ using Kind = JsonEvent::Kind;
 constexpr int kMaxIndexDepth = 32;
 constexpr size_t kMaxFileNameBytes = 255;  // of one name in a directory: Linux's NAME_MAX
 
-// Why a file name from an index must not be opened; empty when it may.
-std::string_view path_fault(std::string_view name) {
-  if (name.empty()) return "is empty";
-  if (name.starts_with('/')) return "is an absolute path";
-  for (char c : name) {
-    if (c == '\0') return "contains a NUL";
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "contains a control character";
-    if (c == '\\') return "contains a backslash";
-  }
-  while (true) {
-    size_t slash = name.find('/');
-    std::string_view part = name.substr(0, slash);
-    if (part.size() > kMaxFileNameBytes) return "is too long";
-    if (part == "..") return "leaves the checkpoint's directory";
-    if (part.empty() || part == ".") return "is not the plain name of a file";
-    if (slash == std::string_view::npos) return "";
-    name.remove_prefix(slash + 1);
-  }
-}
-
 // The last value counts for a key that is there twice, as in Python.
 class IndexEntries {
  public:
@@ -115,6 +95,25 @@ ShardIndex IndexEntries::finish() && {
 }
 
 }  // namespace
+
+std::string_view path_fault(std::string_view name) {
+  if (name.empty()) return "is empty";
+  if (name.starts_with('/')) return "is an absolute path";
+  for (char c : name) {
+    if (c == '\0') return "contains a NUL";
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "contains a control character";
+    if (c == '\\') return "contains a backslash";
+  }
+  while (true) {
+    size_t slash = name.find('/');
+    std::string_view part = name.substr(0, slash);
+    if (part.size() > kMaxFileNameBytes) return "is too long";
+    if (part == "..") return "leaves the checkpoint's directory";
+    if (part.empty() || part == ".") return "is not the plain name of a file";
+    if (slash == std::string_view::npos) return "";
+    name.remove_prefix(slash + 1);
+  }
+}
 
 ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
   IndexEntries entries(where);

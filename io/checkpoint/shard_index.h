@@ -23,4 +23,7 @@ struct ShardIndex {
 // accepted. Throws Error(refused).
 ShardIndex parse_shard_index(std::string_view text, const std::string& where);
 
+// The fault of a file's name that comes from a file ("is absolute", ...); empty: it has none.
+std::string_view path_fault(std::string_view path);
+
 }  // namespace sluice::io

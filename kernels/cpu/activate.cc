@@ -10,11 +10,12 @@ float softplus(float x) { return x > 30 ? x : std::log1p(std::exp(x)); }
 
 }  // namespace
 
-void CpuKernels::activate(Activation activation, const float* values, Tensor x, Tensor up,
+void CpuKernels::activate(const ActivationParams& activation, Tensor x, Tensor up,
                           Tensor out) const {
-  check_activate(activation, values, x, up, out);
-  cpu::ActivationJob job{.activation = activation};
-  if (activation == Activation::xielu) {
+  check_activate(activation, x, up, out);
+  cpu::ActivationJob job{
+      .activation = activation.kind, .limit = activation.limit, .alpha = activation.alpha};
+  if (const float* values = activation.values; values != nullptr) {
     job.xielu = {.alpha_p = softplus(values[0]),
                  .alpha_n = values[2] + softplus(values[1]),
                  .beta = values[2],

@@ -100,10 +100,10 @@ std::vector<KernelChoice> kernel_choices(Isa isa) {
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
   const int64_t grouped =
       needs.grouped ? grouped_workspace(needs.max_rows, needs.max_cols, threads) : 0;
-  return static_cast<uint64_t>(
-      std::max({linear_workspace(needs.max_rows, needs.max_cols, threads), grouped,
-                attention_workspace(needs.key_dim, needs.value_dim, threads),
-                norm_workspace(needs.max_cols), scan_workspace(needs.state_keys, threads)}));
+  return static_cast<uint64_t>(std::max(
+      {linear_workspace(needs.max_rows, needs.max_cols, threads), grouped,
+       attention_workspace(needs.key_dim, needs.value_dim, threads), norm_workspace(needs.max_cols),
+       scan_workspace(needs.state_keys, threads), heads_workspace(needs.head_cols, threads)}));
 }
 
 std::unique_ptr<Kernels> make_cpu_kernels(Isa isa, Compute compute, ThreadPool& pool,

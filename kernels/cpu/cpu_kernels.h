@@ -22,13 +22,14 @@ class CpuKernels final : public Kernels {
                 Tensor y) const override;
   void sum_squares(Tensor x, Tensor sums) const override;
   void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
+  void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
+                      Tensor y, int64_t y_step) const override;
   void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin) const override;
   void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                 const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
-  void activate(Activation activation, const float* values, Tensor x, Tensor up,
-                Tensor out) const override;
+  void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void scale(Tensor x, float factor, const float* by) const override;
   void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
@@ -39,7 +40,8 @@ class CpuKernels final : public Kernels {
   void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
                       const StateRows& state, Tensor out) const override;
   void route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const override;
-  void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const override;
+  void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                    Tensor out) const override;
   void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override;
   void soft_cap(Tensor x, float cap) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
@@ -75,6 +77,7 @@ class CpuEncoder final : public Encoder {
 // Bytes of workspace that an op takes; cpu_workspace_bytes is the largest.
 int64_t linear_workspace(int64_t rows, int64_t cols, int threads);
 int64_t grouped_workspace(int64_t rows, int64_t cols, int threads);
+int64_t heads_workspace(int64_t head_cols, int threads);
 int64_t attention_workspace(int64_t key_dim, int64_t value_dim, int threads);
 int64_t norm_workspace(int64_t cols);
 int64_t scan_workspace(int64_t state_keys, int threads);

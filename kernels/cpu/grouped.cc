@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "quant/float8.h"
@@ -11,7 +12,7 @@ using cpu::kTileRows;
 
 // Rows that share decoded codes.
 constexpr int64_t kBlockRows = 132;
-constexpr int64_t kFewestGroupCols = 16;
+constexpr int64_t kFewestGroupCols = 8;
 
 // Scratch of one call, in order: x packed; sums of the inputs of each group; x in the weight's
 // order of columns, if it has one; each thread's part.
@@ -41,8 +42,13 @@ cpu::GroupedJob job_of(const Weight& w, bool pairs, const float* bias, Tensor y)
   job.type = format.dtype;
   job.block_cols = block_cols(format);
   job.block_bytes = block_bytes(format) * kPanelRows;
-  job.e2m1 = format.table == CodeTable::e2m1;
-  job.mins = is_block(format.dtype) ? block_layout(format.dtype).mins : !job.e2m1;
+  const BlockTables tables = block_tables(format.dtype);
+  job.grid = tables.grid;
+  job.code_values = tables.values;
+  job.row_scales = row_scales(w);
+  job.table = format.table;
+  job.mins = is_block(format.dtype) ? block_layout(format.dtype).mins
+                                    : format.table == CodeTable::integers;
   job.panels = w.rows / kPanelRows;
   job.cols = round_to(w.cols, job.block_cols);
   job.units = pairs ? job.cols / 2 : job.cols;
@@ -50,7 +56,11 @@ cpu::GroupedJob job_of(const Weight& w, bool pairs, const float* bias, Tensor y)
   job.groups = groups_of(format, w.cols);
   job.bits = format.bits;
   job.scales = w.group_scales;
-  job.bf16_scales = format.scale_type == DType::bf16;
+  job.scale_type = format.scale_type;
+  if (w.tables != nullptr) job.scale_values = scale_values(format, w.tables);
+  job.outer = format.outer;
+  job.outer_groups = format.outer_groups;
+  job.outers = w.outers;
   job.zeros = reinterpret_cast<const std::byte*>(w.zeros);
   job.zero_base = format.zero_base;
   job.bias = bias;
@@ -77,6 +87,15 @@ int64_t grouped_workspace(int64_t rows, int64_t cols, int threads) {
 void CpuKernels::grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
   const cpu::Units kind = compute_ == Compute::bf16 ? ops_.pair_units : cpu::Units::f32;
   cpu::GroupedJob job = job_of(w, kind == cpu::Units::bf16_pairs, bias, y);
+  // bfloat16 compute rounds values of a table, as it does inputs.
+  std::array<float, kCodeValues> values{};
+  if (w.format.table == CodeTable::own) {
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] =
+          compute_ == Compute::bf16 ? bf16_to_float(float_to_bf16(w.tables[i])) : w.tables[i];
+    job.values = values.data();
+    job.wide = compute_ != Compute::bf16;
+  }
   const Scratch sizes = scratch_of(x.rows, x.cols, job.groups);
   std::byte* at = scratch(sizes.bytes(pool_.size()));
   auto* packed = reinterpret_cast<uint32_t*>(at);

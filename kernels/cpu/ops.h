@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quant/format.h"
 #include "src/base/dtype.h"
 
 namespace sluice {
@@ -128,9 +129,12 @@ struct GroupedJob {
   bool pairs = false;             // units are bf16 pairs; else float32
   const float* x_sums = nullptr;  // [rows][groups]: of the inputs of each group, in column order
   const std::byte* codes = nullptr;
-  DType type = DType::u8;   // of blocks; u8: grouped codes
-  int64_t block_cols = 32;  // of a block, or of a run of grouped codes
-  int64_t block_bytes = 0;  // of a panel's block or run
+  DType type = DType::u8;          // of blocks; u8: grouped codes
+  int64_t block_cols = 32;         // of a block, or of a run of grouped codes
+  int64_t block_bytes = 0;         // of a panel's block or run
+  const uint16_t* grid = nullptr;  // of blocks, as block_tables() of quant/blocks.h has them;
+  const uint16_t* code_values = nullptr;  // which begin on a multiple of 64 bytes
+  const float* row_scales = nullptr;      // [output channels] or null
   bool mins = false;
   int64_t panels = 0;
   int64_t cols = 0;        // whole blocks
@@ -138,10 +142,16 @@ struct GroupedJob {
   int64_t groups = 0;      // of a row
   // Grouped codes only. Value = (code - zero - zero_base) * scale.
   int bits = 0;
-  bool e2m1 = false;                  // values are those of four-bit floats; no zeros
-  const std::byte* scales = nullptr;  // [panels][groups][16], f16 or bf16; with e2m1 E8M0
-  bool bf16_scales = false;
-  const std::byte* zeros = nullptr;  // [panels][groups][16] bytes
+  CodeTable table = CodeTable::integers;
+  const float* values = nullptr;      // of codes with a table of their own, as products take them
+  bool wide = false;                  // and as float32
+  const std::byte* scales = nullptr;  // [panels][groups][16]
+  DType scale_type = DType::f16;
+  const float* scale_values = nullptr;  // of scales of type u8, and what they have added
+  Outer outer = Outer::none;
+  int64_t outer_groups = 0;          // that have one; 0: all of a panel's rows do
+  const float* outers = nullptr;     // [panels], or [panels][groups / outer_groups][16]
+  const std::byte* zeros = nullptr;  // [panels][groups][16] bytes; null: zero_base is all
   int zero_base = 0;
   const float* bias = nullptr;  // [output channels] or null
   float* y = nullptr;
@@ -239,6 +249,8 @@ struct XieluValues {
 struct ActivationJob {
   Activation activation;
   XieluValues xielu = {};
+  float limit = 0;  // of clamped_swiglu, and its alpha
+  float alpha = 0;
 };
 
 // A thread's scratch for linear: decoded weights, and the sums of a block of rows.

@@ -55,10 +55,51 @@ void drop_groups(Scores& s, int64_t experts, const RouterParams& params, bool* t
   std::array<float, kMostExperts> sums;
   std::array<bool, kMostExperts> kept{};
   for (int64_t g = 0; g < params.groups; ++g)
-    sums[static_cast<size_t>(g)] = two_largest(s.choice.data() + g * size, size);
+    sums[static_cast<size_t>(g)] =
+        params.groups_by_largest
+            ? *std::max_element(s.choice.data() + g * size, s.choice.data() + (g + 1) * size)
+            : two_largest(s.choice.data() + g * size, size);
   for (int64_t i = 0; i < params.groups_used; ++i)
     take_largest(sums.data(), params.groups, kept.data());
   for (int64_t e = 0; e < experts; ++e) taken[e] = !kept[static_cast<size_t>(e / size)];
+}
+
+struct SparseChoice {
+  int32_t expert = 0;
+  float weight = 0;
+};
+
+// The largest logit that is not taken, which is then, and its share among those
+// near it.
+SparseChoice sparse_choice(const float* logits, int64_t experts, float jitter, bool* taken) {
+  int64_t best = -1;
+  for (int64_t e = 0; e < experts; ++e)
+    if (!taken[e] && (best < 0 || logits[e] > logits[best])) best = e;
+  const float largest = logits[best];
+  float total = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const float by = std::max(std::abs(logits[e]), largest);
+    if (!taken[e] && !((largest - logits[e]) / by > 2 * jitter))
+      total += std::exp(logits[e] - largest);
+  }
+  taken[best] = true;
+  return {static_cast<int32_t>(best), 1 / total};
+}
+
+// Each choice, by rising ids.
+void mix_sparsely(const float* logits, int64_t experts, const RouterParams& params, int32_t* chosen,
+                  float* weights) {
+  std::array<bool, kMostExperts> taken{};
+  std::array<SparseChoice, kMostExperts> choices;
+  const auto end = choices.begin() + params.used;
+  for (auto at = choices.begin(); at != end; ++at)
+    *at = sparse_choice(logits, experts, params.jitter, taken.data());
+  std::sort(choices.begin(), end,
+            [](const SparseChoice& a, const SparseChoice& b) { return a.expert < b.expert; });
+  for (auto at = choices.begin(); at != end; ++at) {
+    *chosen++ = at->expert;
+    *weights++ = at->weight * params.factor;
+  }
 }
 
 }  // namespace
@@ -66,12 +107,14 @@ void drop_groups(Scores& s, int64_t experts, const RouterParams& params, bool* t
 void CpuKernels::route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const {
   check_route(logits, params, out);
   for_rows(logits, [&](int64_t r) {
+    int32_t* experts = out.experts + r * params.used;
+    float* weights = out.weights + r * params.used;
+    if (params.score == RouterScore::sparse_mixer)
+      return mix_sparsely(logits.row<float>(r), logits.cols, params, experts, weights);
     Scores s;
     std::array<bool, kMostExperts> taken{};
     score(logits.row<float>(r), logits.cols, params, s);
     if (params.groups > 1) drop_groups(s, logits.cols, params, taken.data());
-    int32_t* experts = out.experts + r * params.used;
-    float* weights = out.weights + r * params.used;
     for (int64_t i = 0; i < params.used; ++i)
       experts[i] = static_cast<int32_t>(take_largest(s.choice.data(), logits.cols, taken.data()));
     std::sort(experts, experts + params.used);
@@ -80,6 +123,7 @@ void CpuKernels::route(Tensor logits, const RouterParams& params, const ExpertCh
     for (int64_t i = 0; i < params.used; ++i) {
       const float count = s.counts[static_cast<size_t>(experts[i])];
       weights[i] = (params.normalized ? count / (sum + params.added) : count) * params.factor;
+      if (params.factors != nullptr) weights[i] *= params.factors[experts[i]];
     }
   });
 }

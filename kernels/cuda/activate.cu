@@ -12,6 +12,7 @@ struct ActivateArgs {
   const float* up;  // kGated
   float* out;
   const float* values;  // of xielu
+  float limit, alpha;   // of clamped_swiglu
   int64_t x_stride, up_stride, out_stride, cols;
 };
 
@@ -21,21 +22,41 @@ __global__ void __launch_bounds__(kElementwiseThreads) activate_kernel(ActivateA
   const int64_t c = elementwise_column(kWidth);
   if (c >= a.cols) return;
   auto v = load_as<Vec<float, kWidth>>(a.x + blockIdx.x * a.x_stride + c);
-  for (int i = 0; i < kWidth; ++i) v.at[i] = activated<kActivation>(a.values, v.at[i]);
+  for (int i = 0; i < kWidth; ++i) {
+    if constexpr (kActivation == Activation::clamped_swiglu) {
+      const float gate = fminf(v.at[i], a.limit);
+      v.at[i] = gate / (1 + expf(-a.alpha * gate));
+    } else {
+      v.at[i] = activated<kActivation>(a.values, v.at[i]);
+    }
+  }
   if constexpr (kGated) {
     const auto up = load_as<Vec<float, kWidth>>(a.up + blockIdx.x * a.up_stride + c);
-    for (int i = 0; i < kWidth; ++i) v.at[i] *= up.at[i];
+    for (int i = 0; i < kWidth; ++i) {
+      if constexpr (kActivation == Activation::clamped_swiglu) {
+        v.at[i] *= 1 + fmaxf(fminf(up.at[i], a.limit), -a.limit);
+      } else {
+        v.at[i] *= up.at[i];
+      }
+    }
   }
   store_as(a.out + blockIdx.x * a.out_stride + c, v);
 }
 
 template <Activation kActivation>
-void launch_activate(const float* values, Tensor x, Tensor up, Tensor out, Stream stream) {
+void launch_activate(const ActivationParams& params, Tensor x, Tensor up, Tensor out,
+                     Stream stream) {
   const bool gated = up.data != nullptr;
-  const ActivateArgs args{x.row<float>(0),   gated ? up.row<float>(0) : nullptr,
-                          out.row<float>(0), values,
-                          x.stride,          up.stride,
-                          out.stride,        x.cols};
+  const ActivateArgs args{.x = x.row<float>(0),
+                          .up = gated ? up.row<float>(0) : nullptr,
+                          .out = out.row<float>(0),
+                          .values = params.values,
+                          .limit = params.limit,
+                          .alpha = params.alpha,
+                          .x_stride = x.stride,
+                          .up_stride = up.stride,
+                          .out_stride = out.stride,
+                          .cols = x.cols};
   auto with = [&](auto width) {
     const Launch at = elementwise_launch(x.rows, x.cols, width);
     if (gated) {
@@ -49,27 +70,28 @@ void launch_activate(const float* values, Tensor x, Tensor up, Tensor out, Strea
 
 }  // namespace
 
-void activate(Activation activation, const float* values, Tensor x, Tensor up, Tensor out,
-              Stream stream) {
-  check_activate(activation, values, x, up, out);
+void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out, Stream stream) {
+  check_activate(activation, x, up, out);
   if (x.rows == 0 || x.cols == 0) return;
-  switch (activation) {
+  switch (activation.kind) {
     case Activation::silu:
-      return launch_activate<Activation::silu>(values, x, up, out, stream);
+      return launch_activate<Activation::silu>(activation, x, up, out, stream);
     case Activation::gelu:
-      return launch_activate<Activation::gelu>(values, x, up, out, stream);
+      return launch_activate<Activation::gelu>(activation, x, up, out, stream);
     case Activation::gelu_tanh:
-      return launch_activate<Activation::gelu_tanh>(values, x, up, out, stream);
+      return launch_activate<Activation::gelu_tanh>(activation, x, up, out, stream);
     case Activation::relu:
-      return launch_activate<Activation::relu>(values, x, up, out, stream);
+      return launch_activate<Activation::relu>(activation, x, up, out, stream);
     case Activation::relu_squared:
-      return launch_activate<Activation::relu_squared>(values, x, up, out, stream);
+      return launch_activate<Activation::relu_squared>(activation, x, up, out, stream);
     case Activation::xielu:
-      return launch_activate<Activation::xielu>(values, x, up, out, stream);
+      return launch_activate<Activation::xielu>(activation, x, up, out, stream);
     case Activation::sigmoid:
-      return launch_activate<Activation::sigmoid>(values, x, up, out, stream);
+      return launch_activate<Activation::sigmoid>(activation, x, up, out, stream);
     case Activation::identity:
-      return launch_activate<Activation::identity>(values, x, up, out, stream);
+      return launch_activate<Activation::identity>(activation, x, up, out, stream);
+    case Activation::clamped_swiglu:
+      return launch_activate<Activation::clamped_swiglu>(activation, x, up, out, stream);
   }
 }
 

@@ -18,6 +18,9 @@ class CudaBackend final : public Backend {
   WeightLayout matrix_layout() const override { return WeightLayout::rows; }
 
   void check_supported(const KvCache& cache) const override {
+    if (cache.latent)
+      fail(ErrorKind::refused,
+           "attention to latent keys (MLA) is not computed by --device cuda yet; use --device cpu");
     for (int64_t dim : {cache.key_dim, cache.value_dim}) {
       if (dim % 8 == 0 && dim <= kMostHeadDim) continue;
       fail(ErrorKind::refused,

@@ -152,9 +152,9 @@ void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& 
   }
 }
 
-void CudaKernels::activate(Activation activation, const float* values, Tensor x, Tensor up,
+void CudaKernels::activate(const ActivationParams& activation, Tensor x, Tensor up,
                            Tensor out) const {
-  cuda::activate(activation, values, x, up, out, stream_.handle());
+  cuda::activate(activation, x, up, out, stream_.handle());
 }
 
 void CudaKernels::add(Tensor x, Tensor y) const { cuda::add(x, y, stream_.handle()); }
@@ -167,8 +167,9 @@ void CudaKernels::route(Tensor logits, const RouterParams& params, const ExpertC
   cuda::route(logits, params, out, stream_.handle());
 }
 
-void CudaKernels::index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const {
-  cuda::index_select(x, rows, out, stream_.handle());
+void CudaKernels::index_select(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                               Tensor out) const {
+  cuda::index_select(x, rows, weights, out, stream_.handle());
 }
 
 void CudaKernels::index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,

@@ -36,8 +36,7 @@ class CudaKernels final : public Kernels {
                      const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
-  void activate(Activation activation, const float* values, Tensor x, Tensor up,
-                Tensor out) const override;
+  void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void scale(Tensor x, float factor, const float* by) const override;
   void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
@@ -48,7 +47,8 @@ class CudaKernels final : public Kernels {
   void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
                       const StateRows& state, Tensor out) const override;
   void route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const override;
-  void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const override;
+  void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                    Tensor out) const override;
   void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override;
   bool computes_experts(const ExpertWeights& weights, int64_t used) const override;
   void experts(Tensor x, const ExpertWeights& weights, int64_t used, const ExpertChoices& choices,

@@ -83,6 +83,12 @@ EncodeStats CudaEncoder::encode_quantized(const EncodeArgs& args) const {
                        reinterpret_cast<const std::byte*>(args.order),
                        static_cast<uint64_t>(args.to.cols) * sizeof(int32_t));
   }
+  if (args.tables != nullptr && args.plane == Plane::codes) {
+    const WeightFormat& format = args.to.format;
+    lane->stream->copy(reinterpret_cast<std::byte*>(args.to.tables),
+                       reinterpret_cast<const std::byte*>(args.tables),
+                       plane_bytes(format, Plane::tables, args.to.rows, args.to.cols));
+  }
   EncodeArgs on_device = args;
   on_device.source = lane->source.data();
   cuda::encode_quantized(on_device, lane->stream->handle());

@@ -154,7 +154,8 @@ int64_t expert_tile_rows(int64_t pairs, int64_t count) {
 
 bool experts_fit(const ExpertWeights& w, int64_t used, Compute compute) {
   return compute == Compute::bf16 && used <= kMostExpertsUsed && w.count <= kMostExperts &&
-         w.activation != Activation::xielu && format_fits(w.up) && format_fits(w.down);
+         w.activation != Activation::xielu && w.activation != Activation::clamped_swiglu &&
+         format_fits(w.up) && format_fits(w.down);
 }
 
 uint64_t experts_workspace_bytes(const ExpertNeeds& needs) {

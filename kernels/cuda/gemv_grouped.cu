@@ -32,7 +32,7 @@ constexpr uint32_t kMinusMagic = 0xc300c300;  // its negative
 struct GroupedArgs {
   const uint32_t* codes;
   const uint16_t* scales;
-  const uint8_t* zeros;
+  const uint8_t* zeros;  // or null
   bool bf16_scales;
   int zero_base;
   int row_words, groups, group_cols;
@@ -108,7 +108,7 @@ __device__ void load_part(const GroupedArgs& a, int row, int col, int t,
     const int begin = col + j * kRunCols;
     if (begin >= a.cols) break;
     to.scales[j] = a.scales[group + group_at(begin)];
-    to.zeros[j] = a.zeros[group + group_at(begin)];
+    if (a.zeros != nullptr) to.zeros[j] = a.zeros[group + group_at(begin)];
   }
 }
 
@@ -257,7 +257,10 @@ void round_rows(Tensor x, const Weight& w, Bf16Rows to, Stream stream) {
 
 bool gemv_grouped_fits(const Weight& w) {
   const int bits = w.format.bits;
-  return w.format.scales == ScaleKind::grouped && w.format.table == CodeTable::integers &&
+  const WeightFormat& f = w.format;
+  const bool halves = f.scale_type == DType::f16 || f.scale_type == DType::bf16;
+  return f.scales == ScaleKind::grouped && f.table == CodeTable::integers && halves &&
+         f.outer == Outer::none && f.scale_cols % kRunCols == 0 &&
          (bits == 2 || bits == 3 || bits == 4 || bits == 8) &&
          reinterpret_cast<uintptr_t>(w.data) % 16 == 0;
 }

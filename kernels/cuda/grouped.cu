@@ -4,7 +4,6 @@
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/reduce.cuh"
-#include "quant/grouped_rows.h"
 #include "quant/scaled_codes.h"
 
 namespace sluice::cuda {
@@ -16,11 +15,17 @@ constexpr int kWarpsOfBlock = 8;
 struct Planes {
   const uint8_t* codes;
   int64_t row_bytes;
-  const std::byte* scales;  // of grouped codes, these six
-  const uint8_t* zeros;
+  const float* row_scales;  // or null
+  const std::byte* scales;  // of grouped codes, as all up to the order
+  const uint8_t* zeros;     // or null
+  const float* outers;
+  const float* values;        // of codes
+  const float* scale_values;  // of scales
   DType scale_type;
   int bits, zero_base;
-  bool e2m1;
+  CodeTable table;
+  Outer outer;
+  int outer_groups, row_outers;
   const int32_t* order;  // or null
   int cols, group_cols, groups;
 };
@@ -28,12 +33,19 @@ struct Planes {
 Planes planes_of(const Weight& w) {
   return {reinterpret_cast<const uint8_t*>(w.data),
           grouped_row_bytes(w.format, w.cols),
+          row_scales(w),
           w.group_scales,
           w.zeros,
+          w.outers,
+          w.tables,
+          w.tables == nullptr ? nullptr : scale_values(w.format, w.tables),
           w.format.scale_type,
           w.format.bits,
           w.format.zero_base,
-          w.format.table == CodeTable::e2m1,
+          w.format.table,
+          w.format.outer,
+          static_cast<int>(w.format.outer_groups),
+          static_cast<int>(outers_of(w.format, w.cols)),
           w.order,
           static_cast<int>(w.cols),
           static_cast<int>(std::min(group_cols(w.format), std::max<int64_t>(w.cols, 1))),
@@ -45,7 +57,9 @@ template <class Kind>
 struct Row {
   static constexpr BlockLayout kLayout = Kind::kLayout;
   static constexpr int kGroups = kLayout.cols / kLayout.group_cols;
-  __device__ Row(const Planes& p, int64_t row) : blocks(p.codes + row * p.row_bytes) {}
+  __device__ Row(const Planes& p, int64_t row)
+      : blocks(p.codes + row * p.row_bytes),
+        of_row(p.row_scales == nullptr ? 1 : p.row_scales[row]) {}
   __device__ int code(int c) const {
     return Kind::code(blocks + c / kLayout.cols * kLayout.bytes, c % kLayout.cols);
   }
@@ -57,29 +71,36 @@ struct Row {
   }
   __device__ float value(int c) const {
     const int g = c / kLayout.group_cols;
-    return scale(g) * static_cast<float>(code(c)) - min(g);
+    return (scale(g) * static_cast<float>(code(c)) - min(g)) * of_row;
   }
   const uint8_t* blocks;
+  float of_row;  // multiplies last
 };
 
 struct GroupedCodes {};
 template <>
 struct Row<GroupedCodes> {
-  __device__ Row(const Planes& planes, int64_t row)
+  __device__ Row(const Planes& planes, int64_t of_row)
       : p(planes),
+        row(of_row),
         words(reinterpret_cast<const uint32_t*>(planes.codes + row * planes.row_bytes)),
         first_group(row * planes.groups) {}
   __device__ float code(int c) const {
     const int code = run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
-    return p.e2m1 ? e2m1_to_float(static_cast<uint32_t>(code)) : static_cast<float>(code);
+    return code_value(p.table, p.values, code);
   }
-  __device__ int zero(int g) const { return p.e2m1 ? 0 : p.zeros[first_group + g] + p.zero_base; }
+  __device__ int zero(int g) const {
+    if (p.table != CodeTable::integers) return 0;
+    return p.zeros == nullptr ? p.zero_base : p.zeros[first_group + g] + p.zero_base;
+  }
   __device__ float scale(int g) const {
-    const int64_t at = first_group + g;
-    if (p.scale_type == DType::f8_e8m0)
-      return e8m0_to_float(reinterpret_cast<const uint8_t*>(p.scales)[at]);
-    const uint16_t bits = reinterpret_cast<const uint16_t*>(p.scales)[at];
-    return p.scale_type == DType::bf16 ? bf16_to_float(bits) : f16_to_float(bits);
+    float scale = stored_scale(p.scales, p.scale_type, p.scale_values, first_group + g);
+    if (p.outer != Outer::none) {
+      const int64_t at =
+          p.outer_groups == 0 ? row / kPanelRows : row * p.row_outers + g / p.outer_groups;
+      scale = with_outer(scale, p.outer, p.outers[at]);
+    }
+    return p.scale_type == DType::u8 ? scale + p.scale_values[kScaleValues] : scale;
   }
   __device__ float min(int g) const { return scale(g) * static_cast<float>(zero(g)); }
   __device__ float value(int c) const {
@@ -87,8 +108,10 @@ struct Row<GroupedCodes> {
     return (code(c) - static_cast<float>(zero(g))) * scale(g);
   }
   const Planes& p;
+  int64_t row;
   const uint32_t* words;
   int64_t first_group;
+  float of_row = 1;
 };
 
 // Calls body(Kind()) for the weight's codes.
@@ -149,6 +172,10 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) grouped_gemv_kernel(GemvAr
 #pragma unroll
     for (int i = 0; i < kPieceCols; ++i)
       codes[i] = c + i < p.cols ? static_cast<float>(w.code(c + i)) : 0;
+    if (a.round && p.values != nullptr) {  // others are exact
+#pragma unroll
+      for (int i = 0; i < kPieceCols; ++i) codes[i] = bf16_to_float(float_to_bf16(codes[i]));
+    }
     const bool whole = a.aligned && c + kPieceCols <= p.cols;
 #pragma unroll
     for (int n = 0; n < kTokens; ++n) {
@@ -166,7 +193,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) grouped_gemv_kernel(GemvAr
 #pragma unroll
   for (int n = 0; n < kTokens; ++n) {
     if (n >= a.tokens) continue;
-    const float sum = warp_reduce(totals[n], Plus{});
+    const float sum = warp_reduce(totals[n], Plus{}) * w.of_row;
     if (lane == n) a.y[n * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
   }
 }
@@ -333,84 +360,140 @@ void encode_columns(const EncodeArgs& a, Stream stream) {
   launch(column_codes_kernel, elementwise_launch(a.rows / rows, a.outputs, 1), stream, args);
 }
 
-// row_bytes of each source row, from byte `offset` on, into rows of a plane.
-void copy_rows(const EncodeArgs& a, int64_t offset, std::byte* plane, int64_t row_bytes,
-               Stream stream) {
-  const CopyArgs args{.source = a.source + offset,
+// Copies row_bytes of each source row into rows of the codes.
+void copy_rows(const EncodeArgs& a, int64_t row_bytes, Stream stream) {
+  const CopyArgs args{.source = a.source,
                       .stride = a.source_stride,
                       .run_rows = a.run_rows,
                       .run_stride = a.run_stride,
-                      .to = plane + a.first_row * row_bytes,
+                      .to = a.to.data + a.first_row * row_bytes,
                       .row_bytes = row_bytes};
   launch(copy_rows_kernel, elementwise_launch(a.rows, row_bytes, 1), stream, args);
 }
 
-// Copies rows of codes, scales and zeros from the layout of quant/grouped_rows.h.
-void copy_grouped_rows(const EncodeArgs& a, Stream stream) {
-  const WeightFormat& format = a.to.format;
-  const GroupedRowLayout row = grouped_row_layout(format, a.cols());
-  const int64_t group = a.first_col / format.scale_cols, groups = groups_of(format, a.to.cols);
-  copy_rows(a, grouped_row_bytes(format, a.first_col), a.to.data,
-            grouped_row_bytes(format, a.to.cols), stream);
-  copy_rows(a, row.scales + group * 2, a.to.group_scales, groups * 2, stream);
-  copy_rows(a, row.zeros + group, reinterpret_cast<std::byte*>(a.to.zeros), groups, stream);
-}
-
-struct FloatCodeArgs {
+struct RowCodeArgs {
   const std::byte* source;
   int64_t stride, run_rows, run_stride;
-  int64_t words;  // of a row
+  int64_t row_bytes;  // of the source
+  int bits;
+  CodeWords words;
+  int64_t to_words, first_row;
+  int cols;
+  const int32_t* order;  // or null
   uint32_t* to;
 };
 
-// A thread makes a word of eight codes, whose pairs lie in both halves.
-__global__ void __launch_bounds__(kElementwiseThreads) float_codes_kernel(FloatCodeArgs a) {
-  const int64_t at = elementwise_column(1);
-  if (at >= a.words) return;
-  const int64_t row = blockIdx.x, run = a.run_rows > 0 ? row / a.run_rows : 0;
-  const std::byte* from =
-      a.source + run * a.run_stride + (row - run * a.run_rows) * a.stride + at * 4;
-  uint32_t word = 0;
-  for (int c = 0; c < 8; ++c) {
-    const uint32_t nibble = static_cast<uint32_t>(from[c / 2]) >> (c % 2 * 4) & 15;
-    word |= nibble << (c % 2 * 16 + c / 2 * 4);
-  }
-  a.to[row * a.words + at] = word;
+__device__ inline uint32_t row_code(const RowCodeArgs& a, const std::byte* row, int input) {
+  const int each = 8 / a.bits, place = input % each;
+  auto byte = static_cast<uint32_t>(row[input / each]);
+  if (a.words.is_signed) byte ^= 0x80;
+  return byte >> ((a.words.high_first ? each - 1 - place : place) * a.bits) & ((1u << a.bits) - 1);
 }
 
-struct ScaleRowArgs {
+// A thread makes a word of the weight.
+__global__ void __launch_bounds__(kElementwiseThreads) row_codes_kernel(RowCodeArgs a) {
+  const int at = static_cast<int>(elementwise_column(1));
+  if (at >= a.to_words) return;
+  const int64_t row = blockIdx.x, run = a.run_rows > 0 ? row / a.run_rows : 0;
+  const std::byte* from = a.source + run * a.run_stride + (row - run * a.run_rows) * a.stride;
+  const int word_cols = 32 / a.bits;
+  uint32_t word = 0;
+  for (int c = 0; c < word_cols; ++c) {
+    const int col = at * word_cols + c;
+    uint32_t code = a.words.is_signed ? 0x80 : 0;  // behind the last column
+    if (col < a.cols) code = row_code(a, from, a.order == nullptr ? col : a.order[col]);
+    word |= code << (c % 2 * 16 + c / 2 * a.bits);
+  }
+  a.to[(a.first_row + row) * a.to_words + at] = word;
+}
+
+struct RowNumberArgs {
   const std::byte* source;
-  int64_t stride;
+  int64_t stride, sharing, flat, source_cols, first_col;
   Outputs output;
-  int64_t scales;
+  int64_t cols, step;       // of a group; groups from a number to the next
+  int64_t each, first_row;  // numbers of a row
+  int64_t source_bytes;     // of a number
+  int bits;                 // of zeros
+  bool is_signed;
+  float factor;
+  bool to_float;
+  int64_t to_bytes;
   std::byte* to;
 };
 
-__global__ void __launch_bounds__(kElementwiseThreads) scale_rows_kernel(ScaleRowArgs a) {
-  const int64_t at = elementwise_column(1);
-  if (at >= a.scales) return;
-  const int64_t row = blockIdx.x;
-  a.to[row * a.scales + at] = a.source[a.output(row) * a.stride + at];
+// Follows number_at() of quant/row_codes.cc.
+__device__ inline const std::byte* number_in(const RowNumberArgs& a, int64_t row, int64_t i) {
+  if (a.flat > 0) {
+    const int64_t first = a.output(row) * a.source_cols + a.first_col;
+    return a.source + (first + i * a.step * a.cols) / a.flat * a.source_bytes;
+  }
+  if (a.sharing == 0) return a.source;
+  return a.source + a.output(row) / a.sharing * a.stride +
+         (a.first_col / a.cols + i * a.step) * a.source_bytes;
 }
 
-// encode_float_codes() of quant/float_codes.h.
-void encode_floats(const EncodeArgs& a, Stream stream) {
+__global__ void __launch_bounds__(kElementwiseThreads) row_numbers_kernel(RowNumberArgs a) {
+  const int64_t at = elementwise_column(1), row = blockIdx.x;
+  if (at >= a.each) return;
+  const std::byte* from = number_in(a, row, at);
+  std::byte* to = a.to + ((a.first_row + row) * a.each + at) * a.to_bytes;
+  if (a.bits > 0) {
+    const uint32_t mask = (1u << a.bits) - 1;
+    const uint32_t zero = a.is_signed ? static_cast<uint32_t>(*from) + (1u << (a.bits - 1))
+                                      : *reinterpret_cast<const uint32_t*>(from) >>
+                                            (a.output(row) % a.sharing * a.bits);
+    *to = static_cast<std::byte>(zero & mask);
+  } else if (a.to_float) {
+    *reinterpret_cast<float*>(to) = *reinterpret_cast<const float*>(from) * a.factor;
+  } else {
+    for (int64_t b = 0; b < a.to_bytes; ++b) to[b] = from[b];
+  }
+}
+
+// encode_row_codes() of quant/row_codes.h.
+void encode_rows(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
   if (a.plane == Plane::codes) {
     const int64_t words = grouped_row_bytes(format, a.to.cols) / 4;
-    const FloatCodeArgs args{
-        a.source,   a.source_stride,
-        a.run_rows, a.run_stride,
-        words,      reinterpret_cast<uint32_t*>(a.to.data) + a.first_row * words};
-    return launch(float_codes_kernel, elementwise_launch(a.rows, words, 1), stream, args);
+    const RowCodeArgs args{a.source,
+                           a.source_stride,
+                           a.run_rows,
+                           a.run_stride,
+                           ceil_div(a.to.cols * format.bits, 8),
+                           format.bits,
+                           a.words,
+                           words,
+                           a.first_row,
+                           static_cast<int>(a.to.cols),
+                           a.places != nullptr ? a.to.order : nullptr,
+                           reinterpret_cast<uint32_t*>(a.to.data)};
+    return launch(row_codes_kernel, elementwise_launch(a.rows, words, 1), stream, args);
   }
-  const int64_t groups = groups_of(format, a.to.cols);
-  const ScaleRowArgs args{a.source + a.first_col / format.scale_cols,
-                          a.source_stride,
-                          {a.first_output, a.output_run, a.output_stride},
-                          groups,
-                          a.to.group_scales + a.first_row * groups};
-  launch(scale_rows_kernel, elementwise_launch(a.rows, groups, 1), stream, args);
+  const bool outers = a.plane == Plane::outers, zeros = a.plane == Plane::zeros;
+  const bool of_panels = outers && format.outer_groups == 0;
+  RowNumberArgs args{};
+  args.source = a.source;
+  args.stride = a.source_stride;
+  args.sharing = a.sharing;
+  args.flat = a.flat;
+  args.source_cols = a.source_cols;
+  args.first_col = a.first_col;
+  args.output = {a.first_output, a.output_run, a.output_stride};
+  args.cols = format.scale_cols;
+  args.step = outers ? format.outer_groups : 1;
+  args.each = of_panels ? 1 : outers ? outers_of(format, a.to.cols) : groups_of(format, a.to.cols);
+  args.first_row = of_panels ? a.first_row / kPanelRows : a.first_row;
+  args.source_bytes = outers ? 4 : dtype_bytes(a.stored);
+  args.bits = zeros ? format.bits : 0;
+  args.is_signed = a.words.is_signed;
+  args.factor = outers ? 1 : a.factor;
+  args.to_float = outers || (!zeros && format.scale_type == DType::f32);
+  args.to_bytes = outers ? 4 : zeros ? 1 : dtype_bytes(format.scale_type);
+  args.to = a.to.plane(a.plane);
+  // All panels have the outer scale that their tensor has.
+  const int64_t rows = of_panels ? ceil_div(a.rows, kPanelRows) : a.rows;
+  launch(row_numbers_kernel, elementwise_launch(rows, args.each, 1), stream, args);
 }
 
 struct ScaleArgs {
@@ -446,7 +529,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) scales_kernel(ScaleArgs a
 // encode_scaled_codes() of quant/scaled_codes.h.
 void encode_scaled(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
-  if (a.plane == Plane::codes) return copy_rows(a, 0, a.to.data, a.to.cols, stream);
+  if (a.plane == Plane::codes) return copy_rows(a, a.to.cols, stream);
   const bool blocks = format.scales == ScaleKind::per_block;
   const int64_t each = blocks ? kPanelRows : 1,
                 scales = blocks ? panel_scales(format, a.to.cols) : 1;
@@ -495,7 +578,8 @@ void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream s
 
 void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to,
                          Stream stream) {
-  const DecodeArgs args{planes_of(w), first, to};
+  DecodeArgs args{planes_of(w), first, to};
+  args.planes.row_scales = nullptr;
   with_kind(w.format.dtype, [&]<class Kind>(Kind) {
     launch(grouped_decode_kernel<Kind>, elementwise_launch(rows, w.cols, kPieceCols), stream, args);
   });
@@ -504,11 +588,10 @@ void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t*
 void encode_quantized(const EncodeArgs& a, Stream stream) {
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
   if (a.rows == 0 || a.to.cols == 0) return;
-  if (!is_grouped(a.to.format)) return encode_scaled(a, stream);
-  if (a.stored == DType::grouped_row) return copy_grouped_rows(a, stream);
-  if (a.to.format.table == CodeTable::e2m1) return encode_floats(a, stream);
-  if (a.to.format.scales == ScaleKind::grouped) return encode_columns(a, stream);
-  copy_rows(a, 0, a.to.data, grouped_row_bytes(a.to.format, a.to.cols), stream);
+  if (has_scaled_codes(a)) return encode_scaled(a, stream);
+  if (a.to.format.scales == ScaleKind::grouped)
+    return a.outputs > 0 ? encode_columns(a, stream) : encode_rows(a, stream);
+  copy_rows(a, grouped_row_bytes(a.to.format, a.to.cols), stream);
 }
 
 }  // namespace sluice::cuda

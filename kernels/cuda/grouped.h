@@ -11,8 +11,8 @@ namespace sluice::cuda {
 // (gemv.h) does not take. `round`: x is first rounded to bf16.
 void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, Tensor y,
                       Stream stream);
-// Rows [first, first + rows) as bf16, without gaps between them: what the codes mean, rounded,
-// columns in the order of inputs.
+// Rows [first, first + rows) as bf16, without gaps between them: what the codes mean, rounded, but
+// for scales of rows; columns in the order of inputs.
 void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to, Stream stream);
 void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream);
 // Encodes what is_quantized() (quant/encode.h). The source is the device's; an order of columns is

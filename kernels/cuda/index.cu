@@ -10,18 +10,25 @@ struct IndexArgs {
   const float* from;
   int64_t from_stride, cols;
   const int32_t* rows;
-  const float* weights;  // of index_add
+  const float* weights;  // null: ones
   int64_t weight_stride;
   float* to;
   int64_t to_stride;
 };
+
+__device__ inline float weight_of(const IndexArgs& a) {
+  return a.weights == nullptr ? 1 : a.weights[blockIdx.x * a.weight_stride];
+}
 
 template <int kWidth>
 __global__ void __launch_bounds__(kElementwiseThreads) index_select_kernel(IndexArgs a) {
   const int64_t c = elementwise_column(kWidth);
   if (c >= a.cols) return;
   const float* from = a.from + a.rows[blockIdx.x] * a.from_stride + c;
-  store_as(a.to + blockIdx.x * a.to_stride + c, load_as<Vec<float, kWidth>>(from));
+  auto v = load_as<Vec<float, kWidth>>(from);
+  const float weight = weight_of(a);
+  for (int i = 0; i < kWidth; ++i) v.at[i] *= weight;
+  store_as(a.to + blockIdx.x * a.to_stride + c, v);
 }
 
 template <int kWidth>
@@ -31,18 +38,20 @@ __global__ void __launch_bounds__(kElementwiseThreads) index_add_kernel(IndexArg
   float* to = a.to + a.rows[blockIdx.x] * a.to_stride + c;
   const auto by = load_as<Vec<float, kWidth>>(a.from + blockIdx.x * a.from_stride + c);
   auto sum = load_as<Vec<float, kWidth>>(to);
-  const float weight = a.weights[blockIdx.x * a.weight_stride];
+  const float weight = weight_of(a);
   for (int i = 0; i < kWidth; ++i) sum.at[i] += weight * by.at[i];
   store_as(to, sum);
 }
 
 }  // namespace
 
-void index_select(Tensor x, std::span<const int32_t> rows, Tensor out, Stream stream) {
-  check_index(out, rows, x);
+void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor out,
+                  Stream stream) {
+  check_index(out, rows, weights, x);
   if (out.rows == 0 || out.cols == 0) return;
-  const IndexArgs args{x.row<float>(0),   x.stride,  x.cols, rows.data(), nullptr, 0,
-                       out.row<float>(0), out.stride};
+  const IndexArgs args{
+      x.row<float>(0), x.stride,          x.cols,    rows.data(), weights.row<float>(0),
+      weights.stride,  out.row<float>(0), out.stride};
   with_width(
       [&](auto width) {
         launch(index_select_kernel<width()>, elementwise_launch(out.rows, out.cols, width), stream,
@@ -52,7 +61,7 @@ void index_select(Tensor x, std::span<const int32_t> rows, Tensor out, Stream st
 }
 
 void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y, Stream stream) {
-  check_index_add(x, rows, weights, y);
+  check_index(x, rows, weights, y);
   if (x.rows == 0 || x.cols == 0) return;
   const IndexArgs args{x.row<float>(0),       x.stride,       x.cols,          rows.data(),
                        weights.row<float>(0), weights.stride, y.row<float>(0), y.stride};

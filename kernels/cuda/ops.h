@@ -27,21 +27,23 @@ void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y, St
 void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams& params, Tensor y,
               Stream stream);
 void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin, Stream stream);
-void activate(Activation activation, const float* values, Tensor x, Tensor up, Tensor out,
-              Stream stream);
+void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out, Stream stream);
 void scale(Tensor x, float factor, const float* by, Stream stream);
 void soft_cap(Tensor x, float cap, Stream stream);
 void sum_squares(Tensor x, Tensor sums, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
 void route(Tensor logits, const RouterParams& params, const ExpertChoices& out, Stream stream);
-void index_select(Tensor x, std::span<const int32_t> rows, Tensor out, Stream stream);
+void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor out,
+                  Stream stream);
 void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y, Stream stream);
-void likeliest(Tensor logits, TokenLogit* out, Stream stream);  // out [logits.rows]
+void likeliest(Tensor logits, TokenLogit* out,
+               Stream stream);  // out [logits.rows]
 void top_logits(Tensor logits, int64_t k, const TopLogits& out, Stream stream);
 
-// Decode: y = x w^T (+ bias) as kernels.h has it, for at most most_rows(), with bandwidth in
-// mind. The order of sums differs from the CPU's. workspace: few_rows_workspace_bytes(w.cols),
-// aligned to 16 bytes; nobody else may use it until the stream is past this.
+// Decode: y = x w^T (+ bias) as kernels.h has it, for at most most_rows(), with
+// bandwidth in mind. The order of sums differs from the CPU's. workspace:
+// few_rows_workspace_bytes(w.cols), aligned to 16 bytes; nobody else may use it
+// until the stream is past this.
 inline constexpr int64_t kFewRows = 16;
 // Most rows that linear_few_rows takes: kFewRows, or any number where the weight is multiplied in
 // float32 (a router) and needs no scratch, so that a prompt is one launch.

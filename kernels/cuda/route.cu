@@ -77,7 +77,8 @@ __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uin
       second = Larger{}(second, key < first ? key : first);
       first = Larger{}(first, key);
     }
-    sums[g] = size > 1 ? ordered(from_key(first) + from_key(second)) : first;
+    const bool both = size > 1 && !a.params.groups_by_largest;
+    sums[g] = both ? ordered(from_key(first) + from_key(second)) : first;
   }
   __syncthreads();
   for (int i = 0; i < a.params.groups_used; ++i) {
@@ -114,23 +115,66 @@ __device__ inline void choose(const RouteArgs& a, const RouteArrays& s, int32_t*
   __syncthreads();
 }
 
+// Choices of a sparse mixer, one after the other; `chosen` and `sorted` as
+// above.
+__device__ inline void mix_sparsely(const RouteArgs& a, const float* row, const RouteArrays& s,
+                                    int32_t* chosen, int32_t* sorted) {
+  const int used = static_cast<int>(a.params.used), lane = static_cast<int>(threadIdx.x);
+  for (int e = lane; e < a.experts; e += kLanes) {
+    const uint32_t key = ordered(row[e]);
+    s.keys[e] = key == kNanCode ? 1 : key;
+    s.scores[e] = 0;
+  }
+  __syncthreads();
+  for (int i = 0; i < used; ++i) {
+    const auto best = static_cast<int>(largest_of(s.keys, a.experts));
+    const float largest = row[best];
+    float total = 0;
+    for (int e = lane; e < a.experts; e += kLanes) {
+      const bool near = !((largest - row[e]) / fmaxf(fabsf(row[e]), largest) > 2 * a.params.jitter);
+      if (near && s.keys[e] != 0) total += expf(row[e] - largest);
+    }
+    total = warp_reduce(total, Plus{});
+    __syncthreads();
+    if (lane == 0) {
+      s.keys[best] = 0;
+      s.scores[best] = 1 / total;
+      chosen[i] = best;
+    }
+    __syncthreads();
+  }
+  for (int i = lane; i < used; i += kLanes) {
+    int place = 0;
+    for (int j = 0; j < used; ++j) place += chosen[j] < chosen[i] ? 1 : 0;
+    sorted[place] = chosen[i];
+  }
+  __syncthreads();
+}
+
 __global__ void __launch_bounds__(kLanes) route_kernel(RouteArgs a) {
   wait_for_earlier();
   auto* memory = &shared_memory<uint32_t>();
   const RouteArrays s{reinterpret_cast<float*>(memory), memory + a.experts};
   auto* chosen = reinterpret_cast<int32_t*>(memory + 2 * a.experts + a.params.groups);
   int32_t* sorted = chosen + a.params.used;
-  score_row(a, a.logits + blockIdx.x * a.stride, s);
-  if (a.params.groups > 1) keep_groups(a, s, memory + 2 * a.experts);
-  choose(a, s, chosen, sorted);
+  const float* row = a.logits + blockIdx.x * a.stride;
+  if (a.params.score == RouterScore::sparse_mixer) {
+    mix_sparsely(a, row, s, chosen, sorted);
+  } else {
+    score_row(a, row, s);
+    if (a.params.groups > 1) keep_groups(a, s, memory + 2 * a.experts);
+    choose(a, s, chosen, sorted);
+  }
   const int used = static_cast<int>(a.params.used);
   float sum = 0;
   for (int i = 0; i < used; ++i) sum += s.scores[sorted[i]];
   for (int i = static_cast<int>(threadIdx.x); i < used; i += kLanes) {
     const float score = s.scores[sorted[i]];
     a.out.experts[int64_t{blockIdx.x} * used + i] = sorted[i];
-    a.out.weights[int64_t{blockIdx.x} * used + i] =
+    const float weight =
         (a.params.normalized ? score / (sum + a.params.added) : score) * a.params.factor;
+    a.out.weights[int64_t{blockIdx.x} * used + i] =
+        a.params.factors != nullptr ? weight * a.params.factors[sorted[i]] : weight;
   }
 }
 

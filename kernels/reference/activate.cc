@@ -34,21 +34,30 @@ double activated(Activation activation, const float* values, double x) {
     case Activation::sigmoid:
       return 1 / (1 + std::exp(-x));
     case Activation::identity:
+    case Activation::clamped_swiglu:
       return x;
   }
   return x;
 }
 
+double clamped_swiglu(const ActivationParams& params, double x, double up) {
+  const double limit = params.limit, gate = std::min(x, limit);
+  return gate / (1 + std::exp(-params.alpha * gate)) * (1 + std::clamp(up, -limit, limit));
+}
+
 }  // namespace
 
-void ReferenceKernels::activate(Activation activation, const float* values, Tensor x, Tensor up,
+void ReferenceKernels::activate(const ActivationParams& activation, Tensor x, Tensor up,
                                 Tensor out) const {
-  check_activate(activation, values, x, up, out);
+  check_activate(activation, x, up, out);
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.cols; ++c) {
       const double factor = up.data != nullptr ? up.row<float>(r)[c] : 1;
+      const double at = x.row<float>(r)[c];
       out.row<float>(r)[c] =
-          static_cast<float>(activated(activation, values, x.row<float>(r)[c]) * factor);
+          static_cast<float>(activation.kind == Activation::clamped_swiglu
+                                 ? clamped_swiglu(activation, at, factor)
+                                 : activated(activation.kind, activation.values, at) * factor);
     }
   }
 }

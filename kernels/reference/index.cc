@@ -1,23 +1,30 @@
-#include <algorithm>
-
 #include "kernels/launch_checks.h"
 #include "kernels/reference/reference.h"
 
 namespace sluice {
+namespace {
 
-void ReferenceKernels::index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const {
-  check_index(out, rows, x);
-  for (int64_t i = 0; i < out.rows; ++i)
-    std::copy_n(x.row<float>(rows[static_cast<size_t>(i)]), x.cols, out.row<float>(i));
+float weight_of(const Tensor& weights, int64_t row) {
+  return weights.data == nullptr ? 1 : *weights.row<float>(row);
+}
+
+}  // namespace
+
+void ReferenceKernels::index_select(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                                    Tensor out) const {
+  check_index(out, rows, weights, x);
+  for (int64_t i = 0; i < out.rows; ++i) {
+    const float* from = x.row<float>(rows[static_cast<size_t>(i)]);
+    for (int64_t c = 0; c < x.cols; ++c) out.row<float>(i)[c] = weight_of(weights, i) * from[c];
+  }
 }
 
 void ReferenceKernels::index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,
                                  Tensor y) const {
-  check_index_add(x, rows, weights, y);
+  check_index(x, rows, weights, y);
   for (int64_t i = 0; i < x.rows; ++i) {
-    const float weight = *weights.row<float>(i);
     float* to = y.row<float>(rows[static_cast<size_t>(i)]);
-    for (int64_t c = 0; c < x.cols; ++c) to[c] += weight * x.row<float>(i)[c];
+    for (int64_t c = 0; c < x.cols; ++c) to[c] += weight_of(weights, i) * x.row<float>(i)[c];
   }
 }
 

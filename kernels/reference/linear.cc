@@ -67,6 +67,7 @@ void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y, bool
   std::vector<float> scales(static_cast<size_t>(groups_of(w.format, w.cols))), mins(scales.size());
   for (int64_t o = 0; o < w.rows; ++o) {
     decode_groups(w, o, {codes.data(), scales.data(), mins.data()});
+    for (float& code : codes) code = round ? bf16_to_float(float_to_bf16(code)) : code;
     for (int64_t i = 0; i < x.rows; ++i) {
       for (size_t c = 0; c < input.size(); ++c) {
         const float v = x.row<float>(i)[w.order != nullptr ? w.order[c] : static_cast<int64_t>(c)];
@@ -82,6 +83,7 @@ void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y, bool
         }
         total += sum * scales[g] - inputs * mins[g];
       }
+      total *= scale_at(w, o, 0);
       y.row<float>(i)[o] = bias == nullptr ? total : total + bias[o];
     }
   }

@@ -17,13 +17,14 @@ class ReferenceKernels final : public Kernels {
                 Tensor y) const override;
   void sum_squares(Tensor x, Tensor sums) const override;
   void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
+  void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
+                      Tensor y, int64_t y_step) const override;
   void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin) const override;
   void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                 const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
-  void activate(Activation activation, const float* values, Tensor x, Tensor up,
-                Tensor out) const override;
+  void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void scale(Tensor x, float factor, const float* by) const override;
   void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
@@ -34,7 +35,8 @@ class ReferenceKernels final : public Kernels {
   void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
                       const StateRows& state, Tensor out) const override;
   void route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const override;
-  void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const override;
+  void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                    Tensor out) const override;
   void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override;
   void soft_cap(Tensor x, float cap) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;

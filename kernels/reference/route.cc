@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -29,7 +30,7 @@ void keep_groups(std::vector<float>& choice, const RouterParams& params) {
   for (int64_t g = 0; g < params.groups; ++g) {
     std::vector<float> group(choice.begin() + g * size, choice.begin() + (g + 1) * size);
     std::ranges::sort(group, std::greater{});
-    sums.push_back(group[0] + (size > 1 ? group[1] : 0));
+    sums.push_back(group[0] + (size > 1 && !params.groups_by_largest ? group[1] : 0));
   }
   std::vector<int64_t> order(sums.size());
   std::iota(order.begin(), order.end(), 0);
@@ -39,12 +40,39 @@ void keep_groups(std::vector<float>& choice, const RouterParams& params) {
     std::fill_n(choice.begin() + order[static_cast<size_t>(i)] * size, size, -INFINITY);
 }
 
+// The choices of a sparse mixer, by rising ids.
+std::map<int32_t, float> mixed(std::vector<float> left, const RouterParams& params) {
+  std::map<int32_t, float> chosen;
+  const std::vector<float> logits = left;
+  for (int64_t i = 0; i < params.used; ++i) {
+    const auto best = std::ranges::max_element(left);
+    const double largest = *best;
+    double total = 0;
+    for (size_t e = 0; e < left.size(); ++e) {
+      const double by = std::max<double>(std::abs(logits[e]), largest);
+      if ((largest - logits[e]) / by <= 2 * params.jitter) total += std::exp(left[e] - largest);
+    }
+    chosen[static_cast<int32_t>(best - left.begin())] = static_cast<float>(1 / total);
+    *best = -INFINITY;
+  }
+  return chosen;
+}
+
 }  // namespace
 
 void ReferenceKernels::route(Tensor logits, const RouterParams& params,
                              const ExpertChoices& out) const {
   check_route(logits, params, out);
   for (int64_t r = 0; r < logits.rows; ++r) {
+    if (params.score == RouterScore::sparse_mixer) {
+      const float* row = logits.row<float>(r);
+      int64_t at = r * params.used;
+      for (const auto& [expert, weight] : mixed({row, row + logits.cols}, params)) {
+        out.experts[at] = expert;
+        out.weights[at++] = weight * params.factor;
+      }
+      continue;
+    }
     const std::vector<float> scores = scores_of(logits.row<float>(r), logits.cols, params.score);
     std::vector<float> choice = scores;
     for (size_t e = 0; params.bias != nullptr && e < choice.size(); ++e)
@@ -63,7 +91,8 @@ void ReferenceKernels::route(Tensor logits, const RouterParams& params,
       const float score = scores[static_cast<size_t>(e)];
       out.experts[r * params.used + i] = e;
       out.weights[r * params.used + i] =
-          (params.normalized ? score / (sum + params.added) : score) * params.factor;
+          (params.normalized ? score / (sum + params.added) : score) * params.factor *
+          (params.factors != nullptr ? params.factors[e] : 1);
     }
   }
 }

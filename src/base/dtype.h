@@ -36,6 +36,7 @@ enum class DType : uint8_t {
   f6_e3m2,
   // Blocks of GGUF (ggml-common.h, as gguf-py has them).
   q1_0,
+  q2_0,
   q4_0,
   q4_1,
   q5_0,
@@ -59,7 +60,6 @@ enum class DType : uint8_t {
   tq2_0,
   mxfp4,
   nvfp4,
-  grouped_row,  // bytes of rows of grouped codes (quant/grouped_rows.h); in no checkpoint
 };
 
 struct StoredType {

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
-#include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -41,84 +42,86 @@ size_t end_of_string(std::string_view text, size_t at) {
   return std::min(at + 1, text.size());
 }
 
-size_t count_members(const Json& json) {
-  if (!json.is_structured()) return 0;
-  size_t members = json.is_object() ? json.size() : 0;
-  for (const Json& value : json) members += count_members(value);
-  return members;
+// The double that the digits of an integer stand for.
+double rounded(const OrderedJson::binary_t& digits) {
+  return std::strtod(std::string(digits.begin(), digits.end()).c_str(), nullptr);
 }
 
-// Each has a colon behind it, which is in no text.
-size_t count_keys(std::string_view text) {
-  size_t keys = 0;
-  for (size_t at = 0; at < text.size(); at = text[at] == '"' ? end_of_string(text, at) : at + 1)
-    keys += text[at] == ':' ? 1 : 0;
-  return keys;
-}
-
-// Base of the handlers of a parser's events. (The library's own way to look at them while it builds
-// a document takes time that grows with the square of a list of objects.)
-class Events : public nlohmann::json_sax<Json> {
+// Makes a document of a parser's events. (The library's own way to look at them while it builds one
+// takes time that grows with the square of a list of objects.)
+template <class SomeJson>
+class Builder : public nlohmann::json_sax<SomeJson> {
  public:
-  bool number_integer(number_integer_t value) override { return put(value); }
-  bool number_unsigned(number_unsigned_t value) override { return put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  static constexpr bool kOrdered = std::is_same_v<SomeJson, OrderedJson>;
+
+  Builder(std::string_view where, int max_depth) : where_(where), max_depth_(max_depth) {}
+  SomeJson take() { return std::move(root_); }
+  const std::string& fault() const { return fault_; }
+  const std::optional<std::string>& repeated() const { return repeated_; }
+
+  bool number_integer(int64_t value) override { return put(value); }
+  bool number_unsigned(uint64_t value) override { return put(value); }
+  bool number_float(double value, const std::string& text) override {
+    if (kOrdered && text.find_first_of(".eE") == text.npos)
+      return put(SomeJson::binary({text.begin(), text.end()}));
+    return put(value);
+  }
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
-  bool string(string_t& value) override { return put(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // is in no text
-  bool start_object(size_t) override { return open(Json::object()); }
-  bool start_array(size_t) override { return open(Json::array()); }
-  bool end_object() override { return close(); }
+  bool string(std::string& text) override {
+    if (const NotFinite* number = not_finite(text)) return put(number->value);
+    return put(std::move(text));
+  }
+  bool binary(typename SomeJson::binary_t&) override { return false; }  // is in no text
+  bool start_object(size_t) override { return open(SomeJson::object()); }
+  bool start_array(size_t) override { return open(SomeJson::array()); }
   bool end_array() override { return close(); }
-  bool parse_error(size_t, const std::string&, const Json::exception& fault) override {
+  bool end_object() override {
+    if constexpr (kOrdered) find_repeated(*open_.back());
+    return close();
+  }
+  bool key(std::string& name) override {
+    if (not_finite(name) != nullptr)
+      fail(ErrorKind::refused, "{}: not valid JSON: a key is not a string", where_);
+    if constexpr (kOrdered) {  // without a search, which takes time that grows with the object
+      auto& members = open_.back()->template get_ref<typename SomeJson::object_t&>();
+      member_ = &members.emplace_back(std::move(name), nullptr).second;
+    } else {
+      member_ = &(*open_.back())[std::move(name)];
+    }
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& fault) override {
     fault_ = fault.what();
     return false;
   }
-  const std::string& fault() const { return fault_; }
-
- protected:
-  virtual bool put(Json value) = 0;
-  virtual bool open(Json value) = 0;
-  virtual bool close() = 0;
 
  private:
-  std::string fault_;
-};
-
-class Builder : public Events {
- public:
-  Builder(std::string_view where, int max_depth) : where_(where), max_depth_(max_depth) {}
-  Json take() { return std::move(root_); }
-
-  bool key(string_t& name) override {
-    if (not_finite(name) != nullptr)
-      fail(ErrorKind::refused, "{}: not valid JSON: a key is not a string", where_);
-    member_ = &(*open_.back())[std::move(name)];
-    return true;
-  }
-
- protected:
-  bool put(Json value) override {
-    if (const auto* text = value.get_ptr<const std::string*>()) {
-      if (const NotFinite* number = not_finite(*text)) value = number->value;
-    }
+  bool put(SomeJson value) {
     place(std::move(value));
     return true;
   }
-  bool open(Json value) override {
+  bool open(SomeJson value) {
     open_.push_back(place(std::move(value)));
     return true;
   }
-  bool close() override {
+  bool close() {
     open_.pop_back();
     return true;
   }
 
- private:
+  void find_repeated(const SomeJson& object) {
+    if (repeated_ || object.size() < 2) return;
+    std::vector<std::string_view> keys;
+    for (const auto& member : object.items()) keys.emplace_back(member.key());
+    std::ranges::sort(keys);
+    const auto twice = std::ranges::adjacent_find(keys);
+    if (twice != keys.end()) repeated_ = *twice;
+  }
+
   // Returns the value's place. It stays valid until its parent gets another value, which is after
   // the value's end.
-  Json* place(Json value) {
+  SomeJson* place(SomeJson value) {
     if (std::ssize(open_) > max_depth_)
       fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", where_, max_depth_);
     if (open_.empty()) return &(root_ = std::move(value));
@@ -128,36 +131,48 @@ class Builder : public Events {
 
   std::string_view where_;
   int max_depth_;
-  Json root_;
-  std::vector<Json*> open_;  // objects and lists that have begun
-  Json* member_ = nullptr;   // of the innermost object, whose value comes next
+  std::string fault_;
+  std::optional<std::string> repeated_;  // a key of an object that has ended
+  SomeJson root_;
+  std::vector<SomeJson*> open_;  // objects and lists that have begun
+  SomeJson* member_ = nullptr;   // of the innermost object, whose value comes next
 };
 
-class KeyCheck : public Events {
- public:
-  explicit KeyCheck(std::string_view where) : where_(where) {}
-
-  bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second)
-      fail(ErrorKind::refused, "{}: the key {:?} is there twice", where_, name);
-    return true;
+template <class SomeJson>
+SomeJson parse(std::string_view text, std::string_view where, int max_depth,
+               std::optional<std::string>& repeated) {
+  const std::optional<std::string> proper = json_of_python(text);
+  if (proper) text = *proper;
+  // The library takes a NUL for the end of its input.
+  if (text.find('\0') != std::string_view::npos) {
+    fail(ErrorKind::refused, "{}: not valid JSON: it holds a NUL", where);
   }
+  Builder<SomeJson> builder(where, max_depth);
+  if (!SomeJson::sax_parse(text.begin(), text.end(), &builder))
+    refuse_json(text, where, builder.fault());
+  repeated = builder.repeated();
+  return builder.take();
+}
 
- protected:
-  bool put(Json) override { return true; }
-  bool open(Json) override {
-    keys_.emplace_back();
-    return true;
-  }
-  bool close() override {
-    keys_.pop_back();
-    return true;
-  }
+bool has_digits(const OrderedJson& json) {
+  return json.is_binary() || (json.is_structured() && std::ranges::any_of(json, has_digits));
+}
 
- private:
-  std::string_view where_;
-  std::vector<std::set<std::string>> keys_;  // of what has begun
-};
+void append(const OrderedJson& json, std::string& text) {
+  if (json.is_binary()) {
+    text.append(json.get_binary().begin(), json.get_binary().end());
+  } else if (json.is_structured()) {
+    text += json.is_object() ? '{' : '[';
+    for (bool first = true; const auto& [key, member] : json.items()) {
+      if (!std::exchange(first, false)) text += ',';
+      if (json.is_object()) text += OrderedJson(key).dump() + ':';
+      append(member, text);
+    }
+    text += json.is_object() ? '}' : ']';
+  } else {
+    text += json.dump();
+  }
+}
 
 }  // namespace
 
@@ -185,15 +200,39 @@ std::optional<std::string> json_of_python(std::string_view text) {
 }
 
 Json parse_json(std::string_view text, std::string_view where, int max_depth) {
-  const std::optional<std::string> proper = json_of_python(text);
-  if (proper) text = *proper;
-  // The library takes a NUL for the end of its input.
-  if (text.find('\0') != std::string_view::npos) {
-    fail(ErrorKind::refused, "{}: not valid JSON: it holds a NUL", where);
+  std::optional<std::string> none;
+  return parse<Json>(text, where, max_depth, none);
+}
+
+OrderedJson parse_ordered(std::string_view text, std::string_view where,
+                          std::optional<std::string>* repeated) {
+  constexpr int kMostLevels = 64;
+  std::optional<std::string> found;
+  OrderedJson json = parse<OrderedJson>(text, where, kMostLevels, found);
+  if (repeated != nullptr) {
+    *repeated = std::move(found);
+  } else if (found) {
+    refuse_repeated_key(*found, where);
   }
-  Builder builder(where, max_depth);
-  if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
-  refuse_json(text, where, builder.fault());
+  return json;
+}
+
+void refuse_repeated_key(std::string_view key, std::string_view where) {
+  fail(ErrorKind::refused, "{}: the key {:?} is there twice", where, key);
+}
+
+std::string dump_ordered(const OrderedJson& json) {
+  if (!has_digits(json)) return json.dump();
+  std::string text;
+  append(json, text);
+  return text;
+}
+
+OrderedJson round_integers(OrderedJson json) {
+  if (json.is_binary()) return rounded(json.get_binary());
+  if (json.is_structured())
+    for (OrderedJson& inner : json) inner = round_integers(std::move(inner));
+  return json;
 }
 
 void refuse_json(std::string_view text, std::string_view where, std::string reason) {
@@ -207,54 +246,55 @@ void refuse_json(std::string_view text, std::string_view where, std::string reas
   fail(ErrorKind::refused, "{}: not valid JSON: {}", where, reason);
 }
 
-void refuse_repeated_keys(std::string_view text, const Json& json, std::string_view where) {
-  if (count_keys(text) == count_members(json)) return;
-  const std::optional<std::string> proper = json_of_python(text);
-  if (proper) text = *proper;
-  KeyCheck check(where);
-  Json::sax_parse(text.begin(), text.end(), &check);
-}
-
-JsonFields::JsonFields(const Json& object, std::string where)
+template <class SomeJson>
+BasicFields<SomeJson>::BasicFields(const SomeJson& object, std::string where)
     : object_(object), where_(std::move(where)) {
   if (!object.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where_);
 }
 
-bool JsonFields::has(const char* key) const {
+template <class SomeJson>
+bool BasicFields<SomeJson>::has(const char* key) const {
   auto it = object_.find(key);
   return it != object_.end() && !it->is_null();
 }
 
-bool JsonFields::is_null(const char* key) const {
+template <class SomeJson>
+bool BasicFields<SomeJson>::is_null(const char* key) const {
   auto it = object_.find(key);
   return it != object_.end() && it->is_null();
 }
 
-const Json& JsonFields::raw(const char* key) const {
+template <class SomeJson>
+const SomeJson& BasicFields<SomeJson>::raw(const char* key) const {
   auto it = object_.find(key);
   if (it == object_.end()) fail(ErrorKind::refused, "{}: {} is missing", where_, key);
   return *it;
 }
 
-void JsonFields::refuse_null(std::initializer_list<const char*> keys) const {
+template <class SomeJson>
+void BasicFields<SomeJson>::refuse_null(std::initializer_list<const char*> keys) const {
   for (const char* key : keys) {
     if (is_null(key))
       fail(ErrorKind::refused, "{}: {} is null, which has no meaning there", where_, key);
   }
 }
 
-int64_t JsonFields::integer(const char* key, int64_t low, int64_t high) const {
-  const Json& v = raw(key);
+template <class SomeJson>
+int64_t BasicFields<SomeJson>::integer(const char* key, int64_t low, int64_t high) const {
+  const SomeJson& v = raw(key);
   if (!v.is_number_integer()) fail(ErrorKind::refused, "{}: {} must be an integer", where_, key);
-  bool fits = !v.is_number_unsigned() || v.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
-  if (!fits || v.get<int64_t>() < low || v.get<int64_t>() > high) {
+  bool fits =
+      !v.is_number_unsigned() || v.template get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
+  if (!fits || v.template get<int64_t>() < low || v.template get<int64_t>() > high) {
     fail(ErrorKind::refused, "{}: {} is {}, but must lie between {} and {}", where_, key, v.dump(),
          low, high);
   }
-  return v.get<int64_t>();
+  return v.template get<int64_t>();
 }
 
-int64_t JsonFields::integer_or(const char* key, int64_t low, int64_t high, int64_t fallback) const {
+template <class SomeJson>
+int64_t BasicFields<SomeJson>::integer_or(const char* key, int64_t low, int64_t high,
+                                          int64_t fallback) const {
   if (has(key)) return integer(key, low, high);
   if (fallback < low || fallback > high) {
     fail(ErrorKind::refused,
@@ -264,33 +304,43 @@ int64_t JsonFields::integer_or(const char* key, int64_t low, int64_t high, int64
   return fallback;
 }
 
-double JsonFields::number(const char* key) const {
-  const Json& v = raw(key);
-  if (!v.is_number() || !std::isfinite(v.get<double>())) {
+template <class SomeJson>
+double BasicFields<SomeJson>::number(const char* key) const {
+  const SomeJson& v = raw(key);
+  double number = std::numeric_limits<double>::quiet_NaN();
+  if (v.is_binary()) number = rounded(v.get_binary());
+  if (v.is_number()) number = v.template get<double>();
+  if (!std::isfinite(number))
     fail(ErrorKind::refused, "{}: {} must be a finite number", where_, key);
-  }
-  return v.get<double>();
+  return number;
 }
 
-double JsonFields::number_or(const char* key, double fallback) const {
+template <class SomeJson>
+double BasicFields<SomeJson>::number_or(const char* key, double fallback) const {
   return has(key) ? number(key) : fallback;
 }
 
-bool JsonFields::boolean_or(const char* key, bool fallback) const {
+template <class SomeJson>
+bool BasicFields<SomeJson>::boolean_or(const char* key, bool fallback) const {
   if (!has(key)) return fallback;
-  const Json& v = raw(key);
+  const SomeJson& v = raw(key);
   if (!v.is_boolean()) fail(ErrorKind::refused, "{}: {} must be true or false", where_, key);
-  return v.get<bool>();
+  return v.template get<bool>();
 }
 
-std::string JsonFields::string(const char* key) const {
-  const Json& v = raw(key);
+template <class SomeJson>
+std::string BasicFields<SomeJson>::string(const char* key) const {
+  const SomeJson& v = raw(key);
   if (!v.is_string()) fail(ErrorKind::refused, "{}: {} must be a string", where_, key);
-  return v.get<std::string>();
+  return v.template get<std::string>();
 }
 
-std::string JsonFields::string_or(const char* key, std::string fallback) const {
+template <class SomeJson>
+std::string BasicFields<SomeJson>::string_or(const char* key, std::string fallback) const {
   return has(key) ? string(key) : std::move(fallback);
 }
+
+template class BasicFields<Json>;
+template class BasicFields<OrderedJson>;
 
 }  // namespace sluice

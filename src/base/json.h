@@ -12,6 +12,8 @@
 namespace sluice {
 
 using Json = nlohmann::json;
+// JSON whose objects keep the order of their members.
+using OrderedJson = nlohmann::ordered_json;
 
 // Parses JSON. `where` names the file in errors. Throws Error(refused) for text that is no JSON, is
 // not UTF-8, has trailing text, or nests deeper than `max_depth`. NaN, Infinity and -Infinity are
@@ -23,21 +25,30 @@ Json parse_json(std::string_view text, std::string_view where, int max_depth = 6
 // said of it.
 [[noreturn]] void refuse_json(std::string_view text, std::string_view where, std::string reason);
 
-// Error(refused) that names a key which an object has twice in `text`, that `json` was parsed from.
-void refuse_repeated_keys(std::string_view text, const Json& json, std::string_view where);
+// Parses JSON as parse_json() does, in the order of its members. A key that an object has twice is
+// refused, or where `repeated` is given told there, and the object has both members. An integer
+// beyond 64 bits keeps its digits: it is a binary value of these bytes.
+OrderedJson parse_ordered(std::string_view text, std::string_view where,
+                          std::optional<std::string>* repeated = nullptr);
+[[noreturn]] void refuse_repeated_key(std::string_view key, std::string_view where);
+// The text of such a value.
+std::string dump_ordered(const OrderedJson& json);
+// The same with the nearest double in place of each such integer.
+OrderedJson round_integers(OrderedJson json);
 
 // `text` as JSON proper: a string that no file holds stands for each NaN, Infinity and -Infinity.
 // nullopt: there is none.
 std::optional<std::string> json_of_python(std::string_view text);
 
 // Reads an object's fields. Every error is Error(refused) and says "WHERE: KEY must be ...".
-class JsonFields {
+template <class SomeJson>
+class BasicFields {
  public:
-  JsonFields(const Json& object, std::string where);  // refuses what is not an object
+  BasicFields(const SomeJson& object, std::string where);  // refuses what is not an object
 
   bool has(const char* key) const;      // present and not null
   bool is_null(const char* key) const;  // present and null
-  const Json& raw(const char* key) const;
+  const SomeJson& raw(const char* key) const;
   // Each of the keys may be absent, but not null.
   void refuse_null(std::initializer_list<const char*> keys) const;
   // The integer under `key`, which must lie in [low, high]; fallback when absent (null counts as
@@ -52,8 +63,10 @@ class JsonFields {
   const std::string& where() const { return where_; }
 
  private:
-  const Json& object_;
+  const SomeJson& object_;
   std::string where_;
 };
+using JsonFields = BasicFields<Json>;
+using OrderedFields = BasicFields<OrderedJson>;
 
 }  // namespace sluice

@@ -108,66 +108,27 @@ class Arguments {
         lines ? "<parameter=" + key + ">\n" : "<arg_key>" + key + "</arg_key>\n<arg_value>";
     std::string behind = lines ? "\n" : "";
     behind.append(end) += '\n';
-    return sequence({text(begin), between_tags(key, schema, end), text(behind)});
+    return sequence({text(begin), between_tags(schema, end), text(behind)});
   }
 
   // Strings are as they are, everything else is JSON.
-  Ordered between_tags(const std::string& key, const Ordered& schema, std::string_view end) const {
+  Ordered between_tags(const Ordered& schema, std::string_view end) const {
     if (schema == Ordered(false) || !SchemaTypes::of(schema, schema_).is_text())
       return value(schema, {{"schema", true}});
-    if (!schema.is_object()) return without(end);
-    std::vector<Ordered> texts;
-    if (all_texts(schema, texts, 0) && !texts.empty()) return one_of(std::move(texts));
-    if (tool_.strict) check_string(key, schema, 0);
-    return without(end);
+    if (is_free(schema)) return without(end);
+    Ordered part = value(schema, without(end));
+    part["end"] = end;
+    return part;
   }
 
-  // The texts of a string, or of null, whose schema has a list of them. False: it has none.
-  bool all_texts(const Ordered& schema, std::vector<Ordered>& texts, int level) const {
-    if (!schema.is_object() || level > kMostLevels) return false;
-    const bool one = schema.contains("const");
-    if (one || schema.contains("enum")) {
-      const Ordered list = one ? Ordered::array({schema.at("const")}) : schema.at("enum");
-      for (const Ordered& each : list)
-        if (each.is_string() || each.is_null())
-          texts.push_back(text(each.is_null() ? "null" : each.get<std::string>()));
-      return true;
-    }
-    if (schema.contains("type") && schema.at("type") == "null") {
-      texts.push_back(text("null"));
-      return true;
-    }
-    if (const Ordered* target = SchemaTypes::referred(schema, schema_))
-      return all_texts(*target, texts, level + 1);
-    for (const char* keyword : {"anyOf", "oneOf"}) {
-      if (!schema.contains(keyword) || !schema.at(keyword).is_array()) continue;
-      return std::ranges::all_of(schema.at(keyword), [&](const Ordered& branch) {
-        return all_texts(branch, texts, level + 1);
-      });
-    }
-    return false;
+  // Nothing is said of a string.
+  static bool is_free(const Ordered& schema) {
+    return !schema.is_object() || std::ranges::all_of(schema.items(), [](const auto& member) {
+      return (member.key() == "type" && member.value() == "string") ||
+             grammar::use_of(member.key()) == grammar::KeywordUse::annotation;
+    });
   }
 
-  // Refuses what cannot be held of a string that may be any.
-  void check_string(const std::string& key, const Ordered& schema, int level) const {
-    if (!schema.is_object() || level > kMostLevels) return;
-    if (const Ordered* target = SchemaTypes::referred(schema, schema_))
-      check_string(key, *target, level + 1);
-    for (const auto& [keyword, said] : schema.items()) {
-      const bool branches = keyword == "anyOf" || keyword == "oneOf";
-      if (branches && said.is_array())
-        for (const Ordered& branch : said) check_string(key, branch, level + 1);
-      const bool held = branches || keyword == "type" || keyword == "$ref" ||
-                        keyword == "nullable" ||
-                        grammar::use_of(keyword) == grammar::KeywordUse::annotation;
-      if (held) continue;
-      fail(ErrorKind::refused,
-           "{}: {:?}: {} of a string cannot be held where the model writes strings between tags",
-           where_, key, keyword);
-    }
-  }
-
-  static constexpr int kMostLevels = 16;
   static constexpr std::array<std::string_view, 4> kOfObjects{"type", "properties", "required",
                                                               "additionalProperties"};
   // Keywords that may declare properties in another place.

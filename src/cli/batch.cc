@@ -119,7 +119,7 @@ struct Batch {
   Running parse(BatchLine line) const {
     Completion asked = parse_completion(
         line.body, line.where, {.session = session, .max_model_len = session.max_model_len()});
-    std::string model = JsonFields(line.body, line.where)
+    std::string model = OrderedFields(line.body, line.where)
                             .string_or("model", session.options().model.filename().string());
     line.body = nullptr;
     uint64_t held = held_bytes(asked, longest_token, asked.request.max_tokens) +

@@ -58,15 +58,35 @@ std::optional<DType> parse_kv_dtype(const std::string& name) {
        "--kv-cache-dtype {}: must be auto, bfloat16, float32, fp8_e4m3 or fp8_e5m2", name);
 }
 
+// The format of a model's weights, as --load-format names it, with vLLM's names where it has one;
+// empty for a file that is known by its content only.
+std::string_view load_format_of(const std::filesystem::path& model) {
+  if (io::is_gguf(model)) return "gguf";
+  const std::string_view container = io::container_name(model);
+  if (container.starts_with("model.safetensors")) return "safetensors";
+  if (container.starts_with("consolidated")) return "consolidated";
+  if (container.starts_with("np/")) return "npcache";
+  if (container.ends_with(".npz")) return "npz";
+  return container.empty() ? "" : "pt";
+}
+
+// Refuses a format that the weights do not have.
+void check_load_format(const CommonOptions& o) {
+  constexpr std::string_view kFormats[] = {"auto", "safetensors", "gguf",        "pt",
+                                           "npz",  "npcache",     "consolidated"};
+  if (std::ranges::count(kFormats, o.load_format) == 0)
+    fail(ErrorKind::usage, "--load-format {}: must be one of {}", o.load_format,
+         fmt::join(kFormats, ", "));
+  if (o.load_format == "auto") return;
+  const std::string_view format = load_format_of(o.model_path);
+  if (!format.empty() && format != o.load_format)
+    fail(ErrorKind::usage, "--load-format {}: what is read of {} is {}; leave the option out",
+         o.load_format, io::printable(o.model), format);
+}
+
 // Options of the contract that this build accepts only with the value that it can honour.
 void check_fixed_options(const CommonOptions& o) {
-  if (o.load_format != "auto" && o.load_format != "safetensors" && o.load_format != "gguf") {
-    fail(ErrorKind::usage, "--load-format {}: must be auto, safetensors or gguf", o.load_format);
-  }
-  if (o.load_format != "auto" && io::is_gguf(o.model_path) != (o.load_format == "gguf")) {
-    fail(ErrorKind::usage, "--load-format {}: {} is {}; leave the option out", o.load_format,
-         io::printable(o.model), o.load_format == "gguf" ? "no GGUF file" : "a GGUF file");
-  }
+  check_load_format(o);
   if (o.tensor_parallel_size != 1) {
     fail(ErrorKind::usage, "--tensor-parallel-size {}: this build runs on one rank only",
          o.tensor_parallel_size);
@@ -159,7 +179,8 @@ void add_weight_options(CLI::App& verb, CommonOptions& o) {
                   "Allow sequences of this many tokens, prompt and continuation; auto: the most "
                   "that fit (default: the model's)");
   verb.add_option("--load-format", o.load_format,
-                  "Read weights in this format: auto, safetensors, gguf")
+                  "Refuse weights in another format: auto, safetensors, gguf, pt, npz, npcache, "
+                  "consolidated")
       ->capture_default_str();
   verb.add_option("--mirror", o.mirrors,
                   "Read weight files from this directory on another disk at the same time; may be "

@@ -2,9 +2,12 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/load/spill_writer.h"
 
 namespace sluice {
 namespace {
@@ -52,11 +55,13 @@ void LoadedModel::fill(std::shared_ptr<const Placed> placed, const io::Checkpoin
 
 void LoadedModel::fill_all(const FillOptions& options, LoadProgress& progress) {
   make_encoder();
-  if (placed_->memory.has(Tier::disk) && !options.spill.directories.empty()) {
+  const bool needs_spill = placed_->memory.origin == Origin::spill;
+  if ((needs_spill || placed_->memory.has(Tier::disk)) && !options.spill.directories.empty()) {
     spilled_ = placed_;
     spill_ =
         std::make_unique<Spill>(*placed_->read, *index_, options.spill_key, options.spill, ledger_);
   }
+  if (needs_spill && !spill_->ready()) write_needed_spill();
   Streamer streamer(*placed_->read, *index_, backend_.device(), *encoder_, ledger_, measured_,
                     load_options());
   report_ = {};
@@ -67,6 +72,19 @@ void LoadedModel::fill_all(const FillOptions& options, LoadProgress& progress) {
   open_streams();
   if (stream_ && options.max_quant_error) measure_streamed();
   if (options.max_quant_error) enforce_quant_error(report_, *options.max_quant_error);
+}
+
+// Writes it in memory that the load or the run need later, as far as matrices have use for it.
+void LoadedModel::write_needed_spill() {
+  const ReadPlan& plan = *placed_->read;
+  uint64_t most = 0;
+  for (const ParamPlan& p : plan.params) most = std::max(most, p.storage);
+  const uint64_t useful = 4 * (most + MiB);
+  Buffer memory(
+      ledger_, Use::staging, "spill cache",
+      std::min(placed_->memory.room_to_write(), std::max(placed_->memory.spill_writing, useful)),
+      Buffer::Touch::lazily);
+  write_spill({plan, *index_, load_options(), memory.bytes(), stop_});
 }
 
 void LoadedModel::make_encoder() {
@@ -83,7 +101,6 @@ LoadOptions LoadedModel::load_options() const {
   return {.reader = options_.reader,
           .threads = pool_.size(),
           .spill = spill_.get(),
-          .copies = options_.copies,
           .timeline = &timeline_,
           .read = options_.read,
           .try_shapes = options_.try_shapes};

@@ -27,7 +27,6 @@ struct FillOptions {
   bool try_shapes = false;  // whether a load tries other shapes
   SpillOptions spill;       // spill cache of streamed weights
   SpillKey spill_key;
-  RowCopies* copies = nullptr;  // that the plan reads; null: none
   std::optional<double> max_quant_error;
   int64_t scheduler_slice = 0;  // requested while weights stream [microseconds]; 0: none
   Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run
@@ -67,6 +66,7 @@ class LoadedModel {
 
  private:
   void fill_all(const FillOptions& options, LoadProgress& progress);
+  void write_needed_spill();
   void make_encoder();
   LoadOptions load_options() const;
   void open_streams();

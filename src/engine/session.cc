@@ -13,6 +13,7 @@
 #include "src/base/units.h"
 #include "src/engine/sampler.h"
 #include "src/load/spill_directory.h"
+#include "src/plan/bind.h"
 #include "src/plan/kv_scales.h"
 #include "src/plan/plan_lists.h"
 
@@ -52,11 +53,7 @@ Session::Session(SessionOptions options, Session* target)
                                              : make_cpu_backend(options_.isa, *pool_)) {
   for (const std::filesystem::path& directory : options_.spill.directories)
     spill_bytes_ = std::max(spill_bytes_, spill_limit(directory, options_.spill.limit));
-  if (!options_.spill.directories.empty()) {
-    row_copies_.emplace(checkpoint_.index(), model(), std::filesystem::canonical(options_.model),
-                        options_.spill);
-    if (row_copies_->empty()) row_copies_.reset();
-  }
+  can_spill_ = !options_.spill.directories.empty() && may_be_input_major(model(), index());
   if (target == nullptr) checkpoint_.load_tokenizer();
   compute_ = choose_compute(options_.dtype, checkpoint_.weights_dtype());
   if (is_float8(kv_dtype())) model().root->use_kv_scales(read_kv_scales(*model().root, index()));
@@ -238,7 +235,7 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
   if (target_ != nullptr)
     runtime_ = ledger_.lease(Place::host, Use::runtime, "process", memory_plan().runtime);
-  copy_rows(stop);
+  is_loaded_ = true;
   reserve_device();
   fill(progress, stop);
 }
@@ -251,11 +248,10 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
       .try_shapes = tries_shapes(),
       .spill = options_.spill,
       .spill_key = {std::move(checkpoint), options_.quantize.name(), model().root->rank()},
-      .copies = reads_copies() ? &*row_copies_ : nullptr,
       .max_quant_error = options_.max_quant_error,
       .scheduler_slice = options_.scheduler_slice,
       .touch = options_.touch};
-  loaded_->fill(placed_, reads_copies() ? row_copies_->files() : index(), options, progress, stop);
+  loaded_->fill(placed_, index(), options, progress, stop);
   learn_load();
 }
 
@@ -294,9 +290,9 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          "with such a cache",
          model.string(), options_.model.string());
   }
-  if (reads_copies()) {
+  if (needs_spill()) {
     fail(ErrorKind::usage,
-         "{}: weights cannot be exchanged while those of {} are streamed from a copy by rows; give "
+         "{}: weights cannot be exchanged while those of {} are streamed from a packed copy; give "
          "more --memory",
          model.string(), options_.model.string());
   }
@@ -311,7 +307,6 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          format_size(read_plan().storage_bytes()));
   }
   loaded_->empty();
-  row_copies_.reset();
   ledger_.begin_phase("load");
   options_.model = model;
   options_.mirrors.clear();

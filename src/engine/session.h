@@ -19,7 +19,6 @@
 #include "src/engine/checkpoint.h"
 #include "src/engine/loaded_model.h"
 #include "src/grammar/grammars.h"
-#include "src/load/row_copies.h"
 #include "src/memory/system.h"
 #include "src/plan/memory_plan.h"
 #include "src/plan/rates.h"
@@ -185,14 +184,13 @@ class Session {
   ReadPlan& laid_out(const QuantizeRequest& quantize, Origin origin);
   // Returns the origin of the plans that stream the most.
   Origin streamed_origin() const;
-  bool reads_copies() const { return memory_plan().origin == Origin::row_copies; }
+  bool needs_spill() const { return memory_plan().origin == Origin::spill; }
   // Returns the same as read_plan_for() for the session's request, but takes laid_out()'s plan
   // instead of a copy.
   ReadPlan take_read_plan(const MemoryPlan& plan);
   // A request, with what this session takes of its own beside it.
   RunShape counted(RunShape shape) const;
   MemoryPlan plan_within(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
-  void copy_rows(const std::stop_token& stop);
   uint64_t room_to_refill(const std::filesystem::path& model) const;
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
   void remember(std::span<const Observation> seen) const;
@@ -213,8 +211,8 @@ class Session {
   Checkpoint checkpoint_;
   uint64_t headers_bytes_ = grown();             // by reading them, at most
   std::unique_ptr<grammar::Grammars> grammars_;  // null without a tokenizer
-  std::optional<RowCopies> row_copies_;  // none: nothing is transposed, or there is no directory
-  bool is_loaded_ = false;               // what is read from where is decided
+  bool can_spill_ = false;  // input-major matrices: there are some, and a directory
+  bool is_loaded_ = false;  // what is read from where is decided
   struct LaidOut {
     QuantizeRequest quantize;
     Origin origin = Origin::checkpoint;

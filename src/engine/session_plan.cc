@@ -25,10 +25,7 @@ ReadPlan& Session::laid_out(const QuantizeRequest& quantize, Origin origin) {
   if (!laid_out_ || laid_out_->quantize != quantize || laid_out_->origin != origin) {
     const uint64_t before = process_peak_rss();
     laid_out_.reset();
-    const bool copies = origin == Origin::row_copies;
-    laid_out_.emplace(
-        quantize, origin,
-        lay_out(model(), index(), quantize, copies ? &row_copies_->tensors() : nullptr));
+    laid_out_.emplace(quantize, origin, lay_out(model(), index(), quantize, origin));
     // A draft model's plan counts its memory beside its target.
     if (const uint64_t peak = process_peak_rss(); target_ == nullptr && peak > before)
       start_peak_ = std::max(start_peak_, peak);
@@ -36,23 +33,22 @@ ReadPlan& Session::laid_out(const QuantizeRequest& quantize, Origin origin) {
   return laid_out_->plan;
 }
 
-// Adds the memory of copies by rows, and the peak of laying out.
+// Adds the peak of laying out.
 RunShape Session::counted(RunShape shape) const {
-  shape.copies_index_bytes = row_copies_ ? row_copies_->index_bytes() : 0;
   shape.start_peak = std::max(shape.start_peak, start_peak_);
   return shape;
 }
 
 Origin Session::streamed_origin() const {
   if (is_loaded_) return memory_plan().origin;
-  return row_copies_ ? Origin::row_copies : Origin::checkpoint;
+  return can_spill_ ? Origin::spill : Origin::checkpoint;
 }
 
 // Input-major matrices are read from the checkpoint if they can all stay in memory.
 MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
                                 const QuantizeRequest& quantize) {
   const Origin origin = streamed_origin();
-  if (origin == Origin::row_copies && !is_loaded_) {
+  if (origin == Origin::spill && !is_loaded_) {
     ReadPlan& resident = laid_out(quantize, Origin::checkpoint);
     auto plan = try_place(*model().root, resident, counted(shape), budget, runtime_bytes_);
     if (plan) return *std::move(plan);
@@ -110,15 +106,6 @@ RunShape Session::place_beside(Session& target, const RunShape& shape, RunShape 
   auto read = std::make_shared<ReadPlan>(take_read_plan(plan));
   placed_ = std::make_shared<Placed>(Placed{shape, std::move(plan), std::move(read)});
   return target_shape;
-}
-
-// Copies through as much memory as the load's staging will have.
-void Session::copy_rows(const std::stop_token& stop) {
-  is_loaded_ = true;
-  if (!reads_copies()) return;
-  Buffer memory(ledger_, Use::staging, "copies by rows", read_plan().ring_bytes,
-                Buffer::Touch::lazily);
-  row_copies_->write(ledger_, memory.bytes(), stop);
 }
 
 }  // namespace sluice

@@ -1,4 +1,6 @@
-// Blocks of GGUF, which memory has as the file does (quant/blocks.h).
+// Blocks of GGUF, which memory has as the file does (quant/blocks.h). Beside NAME.weight there may
+// be NAME.scale, F32: a number by which all elements are multiplied, last; of a stack of experts
+// one for each. NAME.input_scale is of activations, which stay as they are.
 #include <algorithm>
 #include <map>
 
@@ -23,7 +25,23 @@ class Blocks final : public StoredFormat {
     matrix->kept = WeightFormat{.dtype = codes.dtype};
     matrix->outputs = wanted.outputs;
     matrix->whole_inputs = block_cols(*matrix->kept);
-    return matrix;
+    return add_scale(codes, wanted, tensors, *matrix) ? matrix : nullptr;
+  }
+
+ private:
+  // False, with a fault, where the scale does not fit.
+  static bool add_scale(const io::StoredTensor& codes, const WantedMatrix& wanted,
+                        MatrixTensors& tensors, StoredMatrix& matrix) {
+    const std::string stem = stem_of(codes.name);
+    const std::string input_scale = stem + ".input_scale", name = stem + ".scale";
+    if (tensors.find(input_scale) != nullptr) tensors.claim(input_scale);
+    if (tensors.find(name) == nullptr) return true;
+    const Shape shape{wanted.piece.view.index ? codes.shape[0] : 1};
+    const io::StoredTensor* scale = tensors.get(name, shape, {DType::f32}, "a scale of blocks");
+    if (scale == nullptr) return false;
+    matrix.kept->scales = ScaleKind::per_row;
+    matrix.planes.push_back({.plane = Plane::scales, .tensor = scale, .row_outputs = 0});
+    return true;
   }
 };
 

@@ -73,6 +73,7 @@ std::shared_ptr<const StoredMatrix> StoredFormats::describe(const Found& found,
   std::shared_ptr<StoredMatrix> matrix = found.format->describe(*found.codes, wanted, tensors);
   if (matrix == nullptr) return nullptr;
   if (matrix->groups != nullptr) to_order_.push_back(matrix);
+  if (!matrix->small.empty()) small_.push_back({found.format, matrix});
   return matrix;
 }
 
@@ -93,6 +94,20 @@ void StoredFormats::finish() {
       matrix.places[static_cast<size_t>(matrix.order[k])] = static_cast<int32_t>(k);
   }
   to_order_.clear();
+  read_small();
+}
+
+void StoredFormats::read_small() {
+  std::vector<const io::StoredTensor*> tensors;
+  for (const Small& s : small_)
+    tensors.insert(tensors.end(), s.matrix->small.begin(), s.matrix->small.end());
+  const std::vector<std::string> bytes = io::read_tensors(index_, tensors);
+  std::span<const std::string> rest = bytes;
+  for (const Small& s : small_) {
+    s.format->take_small(*s.matrix, rest.first(s.matrix->small.size()));
+    rest = rest.subspan(s.matrix->small.size());
+  }
+  small_.clear();
 }
 
 void StoredFormats::refuse_absent(const std::string& weight) const {

@@ -40,10 +40,17 @@ class StoredFormats {
   bool are_input_major() const;  // some may be
 
  private:
+  void read_small();
+
   const io::CheckpointIndex& index_;
   std::vector<std::unique_ptr<StoredFormat>> formats_;
   std::unordered_set<std::string> claimed_;
   std::vector<std::shared_ptr<StoredMatrix>> to_order_;
+  struct Small {
+    const StoredFormat* format = nullptr;
+    std::shared_ptr<StoredMatrix> matrix;
+  };
+  std::vector<Small> small_;
 };
 
 }  // namespace sluice

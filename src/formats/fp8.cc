@@ -9,32 +9,18 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/formats/compressed.h"
 #include "src/formats/list.h"
 
 namespace sluice {
 namespace {
 
-// Groups of modules of compressed-tensors and ModelOpt, whose weights must be E4M3 codes.
-bool are_fp8(const JsonFields& q) {
-  if (!q.has("config_groups") || !q.raw("config_groups").is_object()) return false;
-  const Json& groups = q.raw("config_groups");
-  for (const auto& [name, group] : groups.items()) {
-    if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object())
-      return false;
-    const JsonFields weights(group["weights"],
-                             fmt::format("{}: {}: weights", q.where(), io::printable(name)));
-    if (weights.string_or("type", "") != "float" || weights.integer_or("num_bits", 1, 64, 0) != 8)
-      return false;
-  }
-  return !groups.empty();
-}
-
 bool names_fp8(const JsonFields& q) {
-  const std::string method = q.string_or("quant_method", "");
+  const std::string method = q.string_or("quant_method", ""),
+                    algorithm = q.string_or("quant_algo", "");
   if (method == "fp8") return true;
-  if (method == "modelopt") return q.string_or("quant_algo", "") == "FP8";
-  return method == "compressed-tensors" && q.string_or("format", "") == "float-quantized" &&
-         are_fp8(q);
+  if (method == "modelopt") return algorithm == "FP8" || algorithm == "MIXED_PRECISION";
+  return has_compressed_format(q, {"float-quantized", "naive-quantized"});
 }
 
 // Blocks of other sizes have no kernels.

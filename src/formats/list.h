@@ -5,10 +5,13 @@
 
 namespace sluice {
 
-extern const FormatKind kGptqFormat, kAwqFormat, kFp8Format, kMxfp4Format, kBlocksFormat,
+extern const FormatKind kGptqFormat, kAwqFormat, kPackedIntsFormat, kEightBitIntsFormat,
+    kBitsAndBytesFormat, kNvfp4Format, kMxfp4Format, kMxfp8Format, kFp8Format, kBlocksFormat,
     kPlainFormat;
 
 inline constexpr const FormatKind* kStoredFormats[] = {
-    &kGptqFormat, &kAwqFormat, &kFp8Format, &kMxfp4Format, &kBlocksFormat, &kPlainFormat};
+    &kGptqFormat,         &kAwqFormat,    &kPackedIntsFormat, &kEightBitIntsFormat,
+    &kBitsAndBytesFormat, &kNvfp4Format,  &kMxfp4Format,      &kMxfp8Format,
+    &kFp8Format,          &kBlocksFormat, &kPlainFormat};
 
 }  // namespace sluice

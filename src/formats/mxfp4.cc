@@ -9,6 +9,7 @@
 // Modules that are not quantized have their weight itself.
 #include "quant/groups.h"
 #include "src/base/error.h"
+#include "src/formats/compressed.h"
 #include "src/formats/list.h"
 
 namespace sluice {
@@ -17,8 +18,7 @@ namespace {
 constexpr int64_t kGroup = 32;  // inputs
 
 bool is_packed_mxfp4(const JsonFields& q) {
-  return q.string_or("quant_method", "") == "compressed-tensors" &&
-         q.string_or("format", "") == "mxfp4-pack-quantized";
+  return has_compressed_format(q, {"mxfp4-pack-quantized"});
 }
 bool names_mxfp4(const JsonFields& q) {
   return q.string_or("quant_method", "") == "mxfp4" || is_packed_mxfp4(q);
@@ -31,8 +31,8 @@ class Mxfp4 final : public StoredFormat {
   std::string codes_name(const std::string& weight) const override {
     return packed_ ? stem_of(weight) + ".weight_packed" : weight + "_blocks";
   }
-  bool claims(const Piece& piece, const io::StoredTensor&) const override {
-    return !piece.vector && index_.find(piece.source) == nullptr;
+  bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
+    return !piece.vector && codes.dtype == DType::u8 && index_.find(piece.source) == nullptr;
   }
   bool keeps_groups() const override { return true; }
 

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -30,7 +31,12 @@ struct StoredPlane {
   // together, have `run_inputs` inputs; 0: it is output-major.
   int64_t run_inputs = 0;
   int64_t run_rows = 1;
-  CodeWords words = {};  // of input-major codes and zeros
+  CodeWords words = {};  // of codes and zeros
+  // Output-major: so many neighbouring elements of the matrix have one number, whatever their rows;
+  // 0: rows have their own. `row_bytes` are those of row_outputs outputs; 0: all are alike.
+  int64_t flat = 0;
+  uint64_t row_bytes = 0;
+  float factor = 1;  // of scales that become float32
 
   bool input_major() const { return run_inputs > 0; }
   // The row of the tensor that has an output.
@@ -48,6 +54,9 @@ struct StoredMatrix {
   // Inputs sorted by group, where they are not (`kept->ordered`): the input at each place, and the
   // place of each input.
   std::vector<int32_t> order = {}, places = {};
+  // Tables of its own (quant/format.h), and tensors that say them: read with the headers.
+  std::vector<float> tables = {};
+  std::vector<const io::StoredTensor*> small = {};
 };
 
 // The matrix that pieces ask for.
@@ -94,9 +103,11 @@ class StoredFormat {
   virtual std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes,
                                                  const WantedMatrix& wanted,
                                                  MatrixTensors& tensors) const = 0;
+  // Takes the bytes of `matrix.small`. Error(refused) for what is not supported.
+  virtual void take_small(StoredMatrix&, std::span<const std::string>) const {}
   // The outputs that a tensor of input-major codes has; 0: it has not its dimensions.
   virtual int64_t outputs_across(const io::StoredTensor&) const { return 0; }
-  virtual bool is_input_major() const { return false; }  // streamed from copies by rows
+  virtual bool is_input_major() const { return false; }  // streamed from the spill cache
   virtual bool keeps_groups() const { return false; }    // weights of quant/groups.h
 };
 

@@ -57,7 +57,7 @@ class Composer {
   }
   uint32_t count(const OrderedJson& part, const char* key) const {
     constexpr uint64_t kMost = 1'000'000;
-    if (!part.contains(key) || !part.at(key).is_number_unsigned()) refuse();
+    if (!part.contains(key) || !part.at(key).is_number_integer() || part.at(key) < 0) refuse();
     return static_cast<uint32_t>(std::min(part.at(key).get<uint64_t>(), kMost));
   }
   std::vector<Expr> parts(const OrderedJson& list, int nesting) {
@@ -106,15 +106,20 @@ class Composer {
     const OrderedJson& root = root_ != nullptr ? *root_ : given;
     std::string where = builder_.where();
     if (part.contains("of")) where.append(": ").append(text(part, "of"));
+    std::optional<std::string> end;
+    if (part.contains("end")) {
+      end = text(part, "end");
+      if (written(*end) != *end) end->clear();  // a special token is in no string
+    }
     try {  // apart, so that the error names it
       GrammarBuilder alone(where);
-      alone.build(json_schema(alone, given, root, steps_), analysis_);
+      alone.build(json_schema(alone, given, root, steps_, end), analysis_);
     } catch (const Error& e) {
       if (!part.contains("or") || e.kind() != ErrorKind::refused) throw;
       return this->part(part.at("or"), nesting + 1);
     }
     int64_t counted = 0;  // they have been, above
-    return json_schema(builder_, given, root, counted);
+    return json_schema(builder_, given, root, counted, end);
   }
 
   Expr source(const OrderedJson& part) {
@@ -122,7 +127,11 @@ class Composer {
     const std::optional<SourceKind> kind = kind_of(text(part, "source"));
     if (!kind) refuse();
     inner.kind = *kind;
-    inner.text = text(part, "text");
+    if (part.contains("json")) {
+      inner.json = part.at("json");
+    } else {
+      inner.text = text(part, "text");
+    }
     return read_source(builder_, inner, is_special_);
   }
 

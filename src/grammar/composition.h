@@ -7,9 +7,11 @@
 //   {"space": N}                       at most N blanks and line breaks
 //   {"schema": V, "of": S}             JSON that is valid by the schema V; S names it in errors
 //   {"schema": V, "or": PART}          the same; PART where V has what is not supported
+//   {"schema": V, "end": S}            the same of strings as they are, in which S, as "token" has
+//                                      it, does not occur, and of null
 //   {"root": V, "part": PART}          PART, in which schemas are parts of V: "#" refers to V
 //   {"source": K, "text": S}           a source of a kind: json_object, json_schema, regex, choice,
-//   gbnf
+//                                      gbnf; where it is JSON, "json": V may have its value
 //   {"sequence": [PART...]}, {"choice": [PART...]}
 //   {"repeat": PART, "low": N, "high": M}   without "high" as often as it comes; with "between":
 //                                           PART that one between two of them

@@ -6,9 +6,11 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "src/base/json.h"
 #include "src/grammar/builder.h"
 #include "src/grammar/grammar.h"
 #include "src/grammar/token_table.h"
@@ -27,7 +29,8 @@ enum class SourceKind : uint8_t {
 struct GrammarSource {
   SourceKind kind = SourceKind::json_object;
   std::string text;
-  bool operator==(const GrammarSource&) const = default;
+  // Instead of a text that is JSON: its value, of a schema as take_schema() gives it.
+  std::optional<OrderedJson> json = {};
 };
 
 // Whether the tokenizer has a special token of this text; none: there are none.
@@ -62,12 +65,13 @@ class Grammars {
 
  private:
   struct Kept {
-    GrammarSource source;
+    SourceKind kind;
+    std::string text;
     std::shared_ptr<const TokenGrammar> grammar;
     uint64_t bytes = 0;
   };
 
-  std::shared_ptr<const TokenGrammar> find_kept(const GrammarSource& source);
+  std::shared_ptr<const TokenGrammar> find_kept(SourceKind kind, std::string_view text);
 
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;

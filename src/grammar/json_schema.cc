@@ -1,6 +1,7 @@
 #include "src/grammar/json_schema.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -20,8 +21,10 @@ constexpr std::string_view kTypes[] = {"object", "array", "string", "number", "b
 
 class SchemaCompiler : public SchemaValues {
  public:
-  SchemaCompiler(GrammarBuilder& builder, const OrderedJson& root, int64_t& steps)
+  SchemaCompiler(GrammarBuilder& builder, const OrderedJson& root, int64_t& steps,
+                 std::optional<std::string_view> end)
       : builder_(builder),
+        end_(end),
         parts_(builder),
         document_(root, builder.where(), steps),
         checker_(document_, builder.where()),
@@ -41,7 +44,7 @@ class SchemaCompiler : public SchemaValues {
 
   Expr value(const OrderedJson& schema, const std::string& path, int nesting) override {
     document_.count_step(path, nesting);
-    if (schema == OrderedJson(true)) return parts_.value();
+    if (schema == OrderedJson(true)) return any_value(path);
     if (schema == OrderedJson(false)) document_.no_value(path, "false is valid for no value");
     document_.check_object(schema, path);
     return plain_value(document_.plain(schema, path, nesting), path, nesting);
@@ -54,6 +57,10 @@ class SchemaCompiler : public SchemaValues {
     std::string path;
   };
 
+  Expr any_value(const std::string& path) {
+    return end_ ? scalars_.bare_string(OrderedJson::object(), *end_, path) : parts_.value();
+  }
+
   Expr plain_value(const OrderedJson& schema, const std::string& path, int nesting) {
     if (schema.contains("$ref") && is_only_ref(schema)) return reference(schema, path);
     if (schema.contains("$ref") || schema.contains("allOf"))
@@ -62,7 +69,7 @@ class SchemaCompiler : public SchemaValues {
       if (schema.contains(keyword)) return any_of(schema, keyword, path, nesting);
     if (schema.contains("const") || schema.contains("enum")) return listed(schema, path, nesting);
     const std::vector<std::string> types = types_of(schema, path);
-    if (types.empty()) return parts_.value();
+    if (types.empty()) return any_value(path);
     return some_of(types,
                    [&](const std::string& type) { return of_type(schema, type, path, nesting); });
   }
@@ -143,6 +150,8 @@ class SchemaCompiler : public SchemaValues {
       if (!is_valid(value)) continue;
       if (value.is_structured()) {
         alternatives.push_back(parts_.literal(value));
+      } else if (end_ && value.is_string()) {
+        texts.push_back(value.get<std::string>());
       } else {
         texts.push_back(value.dump());
       }
@@ -186,7 +195,10 @@ class SchemaCompiler : public SchemaValues {
 
   Expr of_type(const OrderedJson& schema, const std::string& type, const std::string& path,
                int nesting) {
-    if (type == "string") return scalars_.string(schema, path);
+    if (type == "string")
+      return end_ ? scalars_.bare_string(schema, *end_, path) : scalars_.string(schema, path);
+    if (end_ && type != "null")
+      document_.no_value(path, "{} is no type of what is written between tags", type);
     if (type == "number" || type == "integer")
       return scalars_.number(schema, type == "integer", path);
     const OrderedJson excluded = schema.value(kExcluded, OrderedJson::array());
@@ -207,6 +219,7 @@ class SchemaCompiler : public SchemaValues {
   }
 
   GrammarBuilder& builder_;
+  std::optional<std::string_view> end_;  // of strings as they are
   JsonParts parts_;
   SchemaDocument document_;
   SchemaChecker checker_;
@@ -223,26 +236,33 @@ OrderedJson parse_schema(std::string_view text, std::string_view where) {
     fail(ErrorKind::refused, "{}: the schema has {} bytes, but {} is the most", where, text.size(),
          kMaxTextBytes);
   }
-  const Json json = parse_json(text, where);
-  refuse_repeated_keys(text, json, where);
-  if (has_large_object(json)) {
+  return take_schema(parse_ordered(text, where), where);
+}
+
+OrderedJson take_schema(OrderedJson schema, std::string_view where) {
+  if (has_large_object(schema)) {
     fail(ErrorKind::refused, "{}: an object of the schema has more than {} members", where,
          kMaxMembers);
   }
-  OrderedJson schema = OrderedJson::parse(text.begin(), text.end(), nullptr, false);
-  if (schema.is_discarded()) fail(ErrorKind::refused, "{}: a number of the schema is none", where);
+  schema = round_integers(std::move(schema));
+  if (!is_finite(schema)) fail(ErrorKind::refused, "{}: a number of the schema is none", where);
   return schema;
 }
 
-bool has_large_object(const Json& json) {
+bool has_large_object(const OrderedJson& json) {
   if (!json.is_structured()) return false;
   if (json.is_object() && json.size() > kMaxMembers) return true;
   return std::ranges::any_of(json, has_large_object);
 }
 
+bool is_finite(const OrderedJson& json) {
+  if (json.is_structured()) return std::ranges::all_of(json, is_finite);
+  return !json.is_number_float() || std::isfinite(json.get<double>());
+}
+
 Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema, const OrderedJson& root,
-                 int64_t& steps) {
-  return SchemaCompiler(builder, root, steps).compile(schema);
+                 int64_t& steps, std::optional<std::string_view> end) {
+  return SchemaCompiler(builder, root, steps, end).compile(schema);
 }
 
 }  // namespace sluice::grammar

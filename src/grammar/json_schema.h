@@ -15,6 +15,7 @@
 // What cannot be held is refused with its place and its keyword.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "src/grammar/json_text.h"
@@ -24,18 +25,24 @@ namespace sluice::grammar {
 // The members of an object that is a part of a schema.
 inline constexpr size_t kMaxMembers = 1000;
 
-// Parses a schema with the order of its members. Error(refused) for what is none, or has an object
-// of more than kMaxMembers.
+// Parses a schema with the order of its members. Error(refused) for what is no JSON, and as
+// take_schema().
 OrderedJson parse_schema(std::string_view text, std::string_view where);
+// The schema with its integers beyond 64 bits as doubles. Error(refused) for a number that is not
+// finite, and for an object of more than kMaxMembers.
+OrderedJson take_schema(OrderedJson schema, std::string_view where);
 
-// Whether an object in it has more than kMaxMembers. To order so many takes long: each is compared
-// with all before it.
-bool has_large_object(const Json& json);
+// Whether an object in it has more than kMaxMembers. To look so many up takes long: each is
+// compared with all before it.
+bool has_large_object(const OrderedJson& json);
+// Whether no number in it is NaN or infinite.
+bool is_finite(const OrderedJson& json);
 
 // The texts of values that are valid. `root`: the document that `schema` is a part of, or itself.
-// `steps` counts schemas as they are read, from what others have taken. Error(refused), which names
-// place and keyword.
+// `steps` counts schemas as they are read, from what others have taken. With `end` the values are
+// strings without quotes and escapes, in which `end` does not occur (empty: anything may), or null.
+// Error(refused), which names place and keyword.
 Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema, const OrderedJson& root,
-                 int64_t& steps);
+                 int64_t& steps, std::optional<std::string_view> end = {});
 
 }  // namespace sluice::grammar

@@ -17,9 +17,6 @@
 
 namespace sluice::grammar {
 
-// Members of objects stay in their order.
-using OrderedJson = nlohmann::ordered_json;
-
 // A bound of a number; nullopt: there is none.
 struct NumberRange {
   std::optional<int64_t> low;

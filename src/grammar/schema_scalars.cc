@@ -95,13 +95,31 @@ auto SchemaScalars::told(const std::string& path, const char* what, Make make) c
   }
 }
 
-Expr SchemaScalars::quoted(Languages& languages, Term term, const std::string& path) {
+Expr SchemaScalars::held(Languages& languages, Term term, Alphabet alphabet,
+                         const std::string& path) {
   return told(path, "pattern, format, lengths or not", [&] {
     if (languages.is_empty(term)) document_.no_value(path, "no string is valid by all its rules");
-    const Expr inside = languages.expr(builder_, term, Alphabet::json_string);
+    const Expr expr = languages.expr(builder_, term, alphabet);
     document_.count_small_steps(path, languages.steps());
-    return builder_.sequence({builder_.text("\""), inside, builder_.text("\"")});
+    return expr;
   });
+}
+
+Expr SchemaScalars::quoted(Languages& languages, Term term, const std::string& path) {
+  const Expr inside = held(languages, term, Alphabet::json_string, path);
+  return builder_.sequence({builder_.text("\""), inside, builder_.text("\"")});
+}
+
+Expr SchemaScalars::bare_string(const OrderedJson& schema, std::string_view end,
+                                const std::string& path) {
+  Languages languages(builder_.where());
+  const Term any = languages.anything();
+  Term term = string_term(languages, schema, path);
+  if (!end.empty()) {
+    const Term with_end = languages.sequence(any, languages.sequence(languages.text(end), any));
+    term = languages.both({term, languages.without(with_end)});
+  }
+  return held(languages, term, Alphabet::text, path);
 }
 
 Term SchemaScalars::pattern_term(Languages& languages, const OrderedJson& pattern,

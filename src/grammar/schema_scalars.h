@@ -22,6 +22,8 @@ class SchemaScalars {
   Term string_term(Languages& languages, const OrderedJson& schema, const std::string& path);
   Term pattern_term(Languages& languages, const OrderedJson& pattern, const std::string& path);
   Expr quoted(Languages& languages, Term term, const std::string& path);
+  // A string without quotes and escapes, in which `end` does not occur; empty: anything may.
+  Expr bare_string(const OrderedJson& schema, std::string_view end, const std::string& path);
 
  private:
   struct Bound {
@@ -37,6 +39,7 @@ class SchemaScalars {
   auto told(const std::string& path, const char* what, Make make) const;
   Expr pattern_expr(const OrderedJson& pattern, const std::string& path);
   Expr held_string(const OrderedJson& schema, const std::string& path);
+  Expr held(Languages& languages, Term term, Alphabet alphabet, const std::string& path);
   static bool has_whole_bounds(const OrderedJson& schema, bool integer);
   Expr within_bounds(const OrderedJson& schema, bool integer, const std::string& path);
   static void bound(const OrderedJson& schema, const Bound& b, NumberRange& range);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/json.h"
 #include "src/jinja/run.h"
 #include "src/jinja/value.h"
 
@@ -55,5 +56,7 @@ class Template {
 
 // JSON as a value, in the order of its keys. Error(refused) that names `where`.
 Value read_json(Meter& meter, std::string_view text, std::string_view where);
+// The same of JSON that has been parsed by parse_ordered().
+Value value_of(Meter& meter, const OrderedJson& json, std::string_view where);
 
 }  // namespace sluice::jinja

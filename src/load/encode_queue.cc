@@ -30,6 +30,16 @@ void set_rows(const Piece& piece, int64_t bytes, EncodeArgs& args) {
   }
 }
 
+// Calls `copy` for each plane of `from`, which becomes rows of `to` from `row` on. The order of
+// columns comes with the first.
+void for_planes(const Weight& from, const Weight& to, int64_t row, const auto& copy) {
+  for (Plane plane : kPlanes) {
+    const uint64_t bytes = plane_bytes(to.format, plane, from.rows, to.cols);
+    if (bytes == 0 || (plane == Plane::order && row > 0)) continue;
+    copy(to.plane(plane) + plane_offset(to.format, plane, row, to.cols), from.plane(plane), bytes);
+  }
+}
+
 }  // namespace
 
 EncodeQueue::EncodeQueue(const EncodeSetup& setup)
@@ -41,6 +51,7 @@ EncodeQueue::EncodeQueue(const EncodeSetup& setup)
     free_areas_.push_back(reinterpret_cast<float*>(setup.row_amax.data() + at));
   if (std::ranges::find(plan_.params, Tier::host, &ParamPlan::tier) != plan_.params.end())
     host_encoder_ = make_cpu_encoder(Isa::automatic);
+  if (setup.device != nullptr && setup.device->has_own_memory()) copies_ = setup.device->stream();
   awake_ = static_cast<size_t>(setup.threads);
   start_threads(
       workers_, "encoding", setup.threads, [this](int) { work(); }, [this] { end_work(); });
@@ -132,8 +143,6 @@ void EncodeQueue::process_first(std::unique_lock<std::mutex>& lock) {
 
 void EncodeQueue::process(const ArrivedFetch& arrived) {
   if (arrived.fetch.form == Fetch::Form::packed) return copy_packed(arrived);
-  if (!arrived.pages.empty())
-    setup_.copies->check(round_down(arrived.fetch.offset, SummedOutput::kPageBytes), arrived.pages);
   const uint32_t tensor = moves_of(plan_, arrived.fetch).front().tensor;
   if (plan_.tensors[tensor].measure_spans > 0 && !arrived.fetch.has_tile()) {
     std::unique_lock lock(mutex_);
@@ -288,16 +297,31 @@ void EncodeQueue::fill(const Move& move, const EncodeStats& stats, const Arrived
 }
 
 void EncodeQueue::copy_packed(const ArrivedFetch& arrived) {
-  const Move& move = arrived.fetch.move;
-  const TensorPlan& tensor = plan_.tensors[move.tensor];
-  const Weight from = setup_.packed->weight(move, arrived.read.bytes);
-  const Weight& to = setup_.weights[tensor.param];
-  int64_t row = plan_.params[tensor.param].param->pieces[tensor.piece].offset + move.first_row;
-  for (Plane plane : kPlanes) {
-    std::copy_n(from.plane(plane), plane_bytes(to.format, plane, from.rows, to.cols),
-                to.plane(plane) + plane_offset(to.format, plane, row, to.cols));
+  const Fetch& fetch = arrived.fetch;
+  const TensorPlan& tensor = plan_.tensors[fetch.move.tensor];
+  const ParamPlan& param = plan_.params[tensor.param];
+  const Weight from = setup_.packed->weight(fetch.move, arrived.read);
+  const Weight& to = fetch.has_tile() ? fetch.tile : setup_.weights[tensor.param];
+  const int64_t row =
+      fetch.has_tile() ? 0 : param.param->pieces[tensor.piece].offset + fetch.move.first_row;
+  if (fetch.after != nullptr) fetch.after->synchronize();
+  if (copies_ != nullptr && param.tier != Tier::host) {
+    copy_to_device(from, to, row);
+  } else {
+    for_planes(from, to, row, [](std::byte* at, const std::byte* begin, uint64_t bytes) {
+      std::copy_n(begin, bytes, at);
+    });
   }
   finish(arrived);
+}
+
+// One worker at a time: the link is the limit.
+void EncodeQueue::copy_to_device(const Weight& from, const Weight& to, int64_t row) {
+  std::lock_guard lock(copies_mutex_);
+  for_planes(from, to, row, [&](std::byte* at, const std::byte* begin, uint64_t bytes) {
+    copies_->copy(at, begin, bytes);
+  });
+  copies_->synchronize();
 }
 
 void EncodeQueue::finish(const ArrivedFetch& arrived) {
@@ -323,7 +347,6 @@ EncodeArgs EncodeQueue::column_args(const Move& move, EncodeArgs args) const {
   const StoredPlane& plane = tensor.plane();
   args.stored = plane.plane == Plane::scales ? tensor.stored->dtype : DType::u32;
   args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
-  args.words = plane.words;
   args.rows = move.rows;
   args.first_row = piece.offset;
   args.first_output = piece.stored_output(piece.cut.row);
@@ -345,6 +368,8 @@ EncodeArgs EncodeQueue::plane_args(const Move& move, EncodeArgs args) const {
   const int64_t sharing = tensor.plane().row_outputs;
   args.source_stride = static_cast<int64_t>(stored_row_bytes(tensor, piece));
   args.sharing = sharing;
+  args.flat = tensor.plane().flat;
+  args.factor = tensor.plane().factor;
   if (sharing > 1)
     args.first_output = piece.stored_output(piece.cut.row + move.first_row) % sharing;
   if (piece.runs() > 1) {
@@ -368,6 +393,8 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
     args.order = tensor.matrix->order.data();
     args.places = tensor.matrix->places.data();
   }
+  if (!tensor.matrix->tables.empty()) args.tables = tensor.matrix->tables.data();
+  args.words = tensor.plane().words;
   if (tensor.plane().input_major()) return column_args(move, args);
   args.stored = tensor.stored->dtype;
   args.rows = move.rows;
@@ -376,16 +403,10 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   if (tensor.source > 0) return plane_args(move, args);
   // Bytes from one output to the next, as they are stored.
   const bool rows = !tensor.transposed && !piece.vector;
-  const bool by_rows = args.stored == DType::grouped_row;
   const auto output =
       static_cast<int64_t>(tensor.matrix->kept ? stored_row_bytes(tensor, piece)
                                                : row_bytes(args.stored, rows ? piece.cols : 1));
   set_rows(piece, output, args);
-  if (by_rows) {  // with all columns
-    args.first_col = piece.cut.col;
-    args.source_cols = piece.cols;
-    return args;
-  }
   if (tensor.transposed) {
     args.rows = piece.cut.rows;
     args.first_row = piece.offset;

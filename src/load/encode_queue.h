@@ -15,8 +15,8 @@
 
 #include "io/reader.h"
 #include "kernels/kernels.h"
+#include "src/device/device.h"
 #include "src/load/fetch.h"
-#include "src/load/row_copies.h"
 #include "src/load/spill.h"
 #include "src/plan/measured.h"
 #include "src/plan/read_plan.h"
@@ -26,8 +26,7 @@ namespace sluice {
 struct ArrivedFetch {
   Fetch fetch;
   io::ReadResult read;
-  std::span<const std::byte> pages = {};  // that were read with it, to be compared first
-  EncodeStats stats = {};                 // errors of a tile's encoding, once it is finished
+  EncodeStats stats = {};  // errors of a tile's encoding, once it is finished
 };
 
 // Everything referred to outlives the queue.
@@ -43,7 +42,7 @@ struct EncodeSetup {
   int threads = 0;                     // 0: the calling thread encodes
   const Spill* packed = nullptr;       // source of Form::packed
   Spill* fills = nullptr;              // spill cache to fill; null: none
-  const RowCopies* copies = nullptr;   // has the checksums of pages
+  Device* device = nullptr;            // of the encoder; null: the host
   std::span<std::byte> row_amax = {};  // of plan.row_amax, for spans of the load
 };
 
@@ -87,6 +86,7 @@ class EncodeQueue {
   void give_back_area(const ArrivedFetch& arrived);
   void encode(ArrivedFetch arrived);
   void copy_packed(const ArrivedFetch& arrived);
+  void copy_to_device(const Weight& from, const Weight& to, int64_t row);
   void fill(const Move& move, const EncodeStats& stats, const ArrivedFetch& arrived);
   void finish(const ArrivedFetch& arrived);
   EncodeArgs encode_args(const Move& move, const ArrivedFetch& arrived) const;
@@ -98,6 +98,9 @@ class EncodeQueue {
   const EncodeSetup setup_;
   const ReadPlan& plan_;
   std::unique_ptr<Encoder> host_encoder_;  // for what stays in host memory beside a device
+  std::mutex copies_mutex_;
+  std::unique_ptr<DeviceStream>
+      copies_;  // to a device with memory of its own; guarded by the mutex
 
   mutable std::mutex mutex_;  // guards everything below, and setup_.measured
   std::vector<EncodeStats> stats_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "io/reader.h"
+#include "src/base/error.h"
 #include "src/base/units.h"
 
 namespace sluice {
@@ -15,10 +16,12 @@ const SpilledTensor* find(const SpillLayout* packed, uint32_t tensor) {
 Fetch packed_fetch(const SpilledTensor& from, const Move& move, uint32_t unit) {
   Fetch fetch;
   fetch.form = Fetch::Form::packed;
-  fetch.offset = from.codes_of(move.first_row);
-  fetch.length = from.codes_of(move.first_row + move.rows) - fetch.offset;
+  const io::Extent codes = from.extent(0, move.first_row, move.rows);
+  fetch.offset = codes.offset;
+  fetch.length = codes.length;
   fetch.unit = unit;
   fetch.move = move;
+  fetch.with_planes = from.planes > 1;
   return fetch;
 }
 
@@ -37,14 +40,32 @@ Fetch span_fetch(const Span& span) {
 
 }  // namespace
 
-uint64_t slot_bytes_of(uint64_t offset, uint64_t length) {
-  return io::bytes_in_slot(offset, length);
+uint64_t OtherExtents::bytes() const {
+  uint64_t sum = 0;
+  for (const io::Extent& extent : all()) sum += extent.length;
+  return sum;
 }
 
-uint64_t other_bytes(const ReadPlan& plan, const Fetch& fetch) {
-  uint64_t sum = 0;
-  for (uint32_t k = 0; fetch.with_planes && k < plan.tensors[fetch.move.tensor].others; ++k)
-    sum += plan.other_extent(fetch.move, k).length;
+OtherExtents other_extents(const ReadPlan& plan, const SpillLayout* packed, const Fetch& fetch) {
+  OtherExtents others;
+  if (!fetch.with_planes) return others;
+  const Move& move = fetch.move;
+  if (fetch.form == Fetch::Form::packed) {
+    const SpilledTensor& from = *find(packed, move.tensor);
+    others.count = from.planes - 1;
+    for (uint32_t k = 0; k < others.count; ++k)
+      others.extents[k] = from.extent(k + 1, move.first_row, move.rows);
+    return others;
+  }
+  others.count = plan.tensors[move.tensor].others;
+  for (uint32_t k = 0; k < others.count; ++k) others.extents[k] = plan.other_extent(move, k);
+  return others;
+}
+
+uint64_t slot_bytes_of(const ReadPlan& plan, const SpillLayout* packed, const Fetch& fetch) {
+  uint64_t sum = io::bytes_in_slot(fetch.offset, fetch.length);
+  for (const io::Extent& extent : other_extents(plan, packed, fetch).all())
+    sum += io::bytes_in_slot(extent.offset, extent.length);
   return sum;
 }
 
@@ -60,6 +81,8 @@ std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed) {
     const Fetch stored = span_fetch(span);
     const std::span<const Move> moves = moves_of(plan, stored);
     if (!std::ranges::all_of(moves, [&](const Move& m) { return find(packed, m.tensor); })) {
+      check(plan.tensors[moves.front().tensor].origin == Origin::checkpoint,
+            "a spill that has what is read from there");
       order.push_back(stored);
     } else if (span.encode) {  // the index knows what measuring would show
       for (const Move& move : moves)
@@ -77,16 +100,19 @@ TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t f
     const TiledTensor& tiled = plan.tensor_of_tile(first);
     const uint32_t end = tiled.first_tile + tiled.tiles;
     result.fetch = packed_fetch(*from, tile.move, tile.unit);
+    result.fetch.copied = most_bytes == 0;
     for (uint32_t next = first + 1; next < end; ++next) {
       Move longer = tile.move;
       const Move last = plan.tile(next).move;
       longer.rows = last.first_row + last.rows - longer.first_row;
-      const Fetch fetch = packed_fetch(*from, longer, tile.unit);
-      if (slot_bytes_of(fetch.offset, fetch.length) > most_bytes) break;
+      Fetch fetch = packed_fetch(*from, longer, tile.unit);
+      if (slot_bytes_of(plan, packed, fetch) > most_bytes) break;
+      fetch.copied = false;
       result = {fetch, next + 1 - first};
     }
     return result;
   }
+  check(plan.tensors[tile.move.tensor].origin == Origin::checkpoint, "a spill that has its tiles");
   result.fetch.file = tile.file;
   result.fetch.offset = tile.offset;
   result.fetch.length = tile.length;

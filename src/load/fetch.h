@@ -3,6 +3,7 @@
 // fixes the source of each fetch.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,8 +31,10 @@ struct Fetch {
   Move move;
   bool measure = false;  // first look for the tensor's largest value
   bool encode = true;
+  // Form::packed: the codes are copied to their destination, not used in their slot.
+  bool copied = true;
   // The rows of `move` come with those of the weight's other planes, which are further extents of
-  // the read; the plan has them.
+  // the read: other_extents().
   bool with_planes = false;
 
   // Destination of the rows: a tile that begins with the first of them; without one, the storage of
@@ -50,8 +53,8 @@ std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch);
 // Every span of the plan, in order, from the spill cache where its index `packed` has it.
 std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed);
 
-// Tiles of the sweep from `first` on: as many of a tensor as `most_bytes` hold where the spill
-// cache has them, one where they are encoded.
+// Tiles of the sweep from `first` on: as many of a tensor as `most_bytes` hold where they are used
+// as the spill cache has them, one where they are encoded or copied (`most_bytes` is 0).
 struct TileFetch {
   Fetch fetch;
   uint32_t tiles = 1;
@@ -62,10 +65,16 @@ TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t f
 // The row group of a table that has row `id`.
 Fetch row_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t tensor, int64_t id);
 
-// Bytes that are read for other planes than the codes.
-uint64_t other_bytes(const ReadPlan& plan, const Fetch& fetch);
+// Extents of a read for other planes than the codes; of packed ones `file` says nothing.
+struct OtherExtents {
+  std::array<io::Extent, io::kMostExtents - 1> extents = {};
+  uint32_t count = 0;
+  std::span<const io::Extent> all() const { return std::span(extents).first(count); }
+  uint64_t bytes() const;
+};
+OtherExtents other_extents(const ReadPlan& plan, const SpillLayout* packed, const Fetch& fetch);
 
-// Bytes of a slot that a direct read of this extent needs.
-uint64_t slot_bytes_of(uint64_t offset, uint64_t length);
+// Bytes of a slot that direct reads of all of a fetch's extents need.
+uint64_t slot_bytes_of(const ReadPlan& plan, const SpillLayout* packed, const Fetch& fetch);
 
 }  // namespace sluice

@@ -18,7 +18,6 @@ void Fetcher::close() {
 
 void Fetcher::open(const Ring& ring) {
   close();
-  memory_ = ring.memory;
   Spill* spill = setup_.options.spill;
   while (!reader_) {
     const std::vector<io::CheckpointFile> copies =
@@ -44,7 +43,7 @@ void Fetcher::open(const Ring& ring) {
                                                      .threads = setup_.options.threads,
                                                      .packed = packed_,
                                                      .fills = setup_.fills_spill ? spill : nullptr,
-                                                     .copies = setup_.options.copies,
+                                                     .device = setup_.device,
                                                      .row_amax = setup_.row_amax});
 }
 
@@ -52,25 +51,12 @@ void Fetcher::open(const Ring& ring) {
 // of what is in the spill cache, the checkpoint.
 void Fetcher::fall_back(const io::ReadError& error) {
   if (error.kind() != ErrorKind::runtime) throw error;
-  RowCopies* copies = setup_.options.copies;
-  if (copies != nullptr && error.file == copies->file()) return make_copies_again(error.what());
   if (sources_.is_extra(error.file)) {
     setup_.options.spill->stop_using_copy(sources_.files()[error.file].path, error.what());
     return;
   }
   if (!sources_.give_up(error.file)) throw error;
   log::warning("{}; a copy of it is read instead", error.what());
-}
-
-// Makes damaged copies again, in the memory that reads no longer arrive in.
-void Fetcher::make_copies_again(const std::string& why) {
-  close();
-  setup_.options.copies->make_again(why, memory_);
-}
-
-bool Fetcher::is_copy(const Fetch& fetch) const {
-  return setup_.options.copies != nullptr && fetch.form == Fetch::Form::stored &&
-         fetch.file == setup_.options.copies->file();
 }
 
 // The one answer to a source that fails. Returns false where one has failed, now or before.
@@ -84,34 +70,23 @@ bool Fetcher::guarded(const Body& body) {
     fall_back(e);
   } catch (const SpillDamaged& e) {
     setup_.options.spill->stop_using(e.what(), true);
-  } catch (const CopyDamaged& e) {
-    make_copies_again(e.what());
   }
   close();
   return false;
 }
 
-// The extents of planes beside the codes, each in the copy of its file to read.
-std::span<const io::Extent> Fetcher::other_extents(const Fetch& fetch, Extents& extents) {
-  if (!fetch.with_planes) return {};
-  const uint32_t others = setup_.plan.tensors[fetch.move.tensor].others;
-  for (uint32_t k = 0; k < others; ++k) {
-    extents[k] = setup_.plan.other_extent(fetch.move, k);
-    extents[k].file = sources_.choose(extents[k].file, extents[k].length);
-  }
-  return std::span(extents).first(others);
-}
-
 void Fetcher::submit(const Fetch& fetch, uint64_t request_bytes) {
   const bool is_packed = fetch.form == Fetch::Form::packed;
-  RowCopies::Pages read{fetch.offset, fetch.length};
-  if (is_copy(fetch)) read = RowCopies::pages_of(fetch.offset, fetch.length);
   const uint32_t source =
-      sources_.choose(is_packed ? sources_.extra_file() : fetch.file, read.length);
-  Extents extents;
-  const std::span<const io::Extent> more = other_extents(fetch, extents);
-  in_flight_.push_back({fetch.tag, source, extents});
-  const io::ReadRequest request{source, read.offset, read.length, fetch.tag, request_bytes, more};
+      sources_.choose(is_packed ? sources_.extra_file() : fetch.file, fetch.length);
+  OtherExtents more = other_extents(setup_.plan, packed(), fetch);
+  for (uint32_t k = 0; k < more.count; ++k) {
+    io::Extent& extent = more.extents[k];
+    extent.file = sources_.choose(is_packed ? sources_.extra_file() : extent.file, extent.length);
+  }
+  in_flight_.push_back({fetch.tag, source, more});
+  const io::ReadRequest request{source,    fetch.offset,  fetch.length,
+                                fetch.tag, request_bytes, more.all()};
   guarded([&] { reader_->submit(request); });
 }
 
@@ -119,8 +94,8 @@ Fetcher::Arrival Fetcher::arrived(const io::ReadResult& read) {
   auto found = std::ranges::find(in_flight_, read.tag, &InFlight::tag);
   uint64_t bytes = read.bytes.size();
   sources_.arrived(found->source, read.bytes.size());
-  for (const io::Extent& extent : found->more) {
-    if (extent.length > 0) sources_.arrived(extent.file, extent.length);
+  for (const io::Extent& extent : found->more.all()) {
+    sources_.arrived(extent.file, extent.length);
     bytes += extent.length;
   }
   in_flight_.erase(found);
@@ -142,13 +117,7 @@ Fetcher::Arrival Fetcher::wait() {
 }
 
 void Fetcher::encode(const Fetch& fetch, const io::ReadResult& read) {
-  ArrivedFetch arrived{.fetch = fetch, .read = read};
-  if (is_copy(fetch)) {
-    arrived.pages = read.bytes;
-    const RowCopies::Pages pages = RowCopies::pages_of(fetch.offset, fetch.length);
-    arrived.read.bytes = read.bytes.subspan(fetch.offset - pages.offset, fetch.length);
-  }
-  queue_->push(arrived);
+  queue_->push({.fetch = fetch, .read = read});
 }
 
 std::optional<std::vector<ArrivedFetch>> Fetcher::take_encoded(bool block) {
@@ -157,9 +126,9 @@ std::optional<std::vector<ArrivedFetch>> Fetcher::take_encoded(bool block) {
   return finished;
 }
 
-std::optional<Weight> Fetcher::in_place(const Move& move, std::span<const std::byte> codes) {
+std::optional<Weight> Fetcher::in_place(const Move& move, const io::ReadResult& read) {
   std::optional<Weight> weight;
-  guarded([&] { weight = packed_->weight(move, codes); });
+  guarded([&] { weight = packed_->weight(move, read); });
   return weight;
 }
 

@@ -1,10 +1,10 @@
 // The one place that submits reads of weights. A fetcher has the reader, the choice among copies of
 // a file and the encoding workers; its user has the order of fetches.
 //
-// A source may fail: a file cannot be read, or codes of the spill cache or copies by rows are
-// damaged. If a fallback has the same bytes, or the copies can be made again, the fetcher warns and
-// drops everything in flight. The next result says so, and the user opens the fetcher again and
-// makes a new order. Without a fallback the fetcher throws the Error.
+// A source may fail: a file cannot be read, or codes of the spill cache are damaged. If a fallback
+// has the same bytes, or the cache can be written again, the fetcher warns and drops everything in
+// flight. The next result says so, and the user opens the fetcher again and makes a new order.
+// Without a fallback the fetcher throws the Error.
 //
 // One thread at a time calls a fetcher.
 #pragma once
@@ -21,7 +21,6 @@
 #include "src/load/disk_timeline.h"
 #include "src/load/encode_queue.h"
 #include "src/load/fetch.h"
-#include "src/load/row_copies.h"
 #include "src/load/spill.h"
 
 namespace sluice {
@@ -30,7 +29,6 @@ struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
   int threads = 1;  // encoding workers
   Spill* spill = nullptr;
-  RowCopies* copies = nullptr;  // that the fetches read; null: no tensor is a copy by rows
   DiskTimeline* timeline = nullptr;
   io::ReadShape read = {};  // read shape of the disk
   bool try_shapes = false;  // whether a load tries other shapes
@@ -41,6 +39,7 @@ struct FetcherSetup {
   const ReadPlan& plan;
   const io::CheckpointIndex& index;
   const Encoder& encoder;
+  Device* device = nullptr;         // of the encoder; null: the host
   std::span<const Weight> weights;  // of each parameter; empty where all fetches have tiles
   Measured& measured;
   LoadOptions options;
@@ -59,7 +58,7 @@ class Fetcher {
     uint64_t request_bytes = 0;  // of a system-level read
   };
   // Opens the sources that are usable now. Drops what was in flight. The memory is the fetcher's
-  // until close(), also to make copies again in.
+  // until close().
   void open(const Ring& ring);
   // Ends everything in flight: afterwards nothing writes to the ring or to tiles.
   void close();
@@ -95,7 +94,7 @@ class Fetcher {
   [[nodiscard]] std::optional<std::vector<ArrivedFetch>> take_encoded(bool block);
   // A view of arrived codes of the spill cache in their slot, checked, valid until release();
   // nullopt where they are damaged.
-  [[nodiscard]] std::optional<Weight> in_place(const Move& move, std::span<const std::byte> codes);
+  [[nodiscard]] std::optional<Weight> in_place(const Move& move, const io::ReadResult& read);
   void release(const io::ReadResult& read) { reader_->release(read); }
 
   // Statistics since the fetcher was made.
@@ -104,26 +103,21 @@ class Fetcher {
   EncodeQueue& queue() { return *queue_; }
 
  private:
-  using Extents = std::array<io::Extent, io::kMostExtents - 1>;
   struct InFlight {
     uint64_t tag = 0;
-    uint32_t source = 0;  // of sources_.files()
-    Extents more = {};    // whose files are sources, too
+    uint32_t source = 0;     // of sources_.files()
+    OtherExtents more = {};  // whose files are sources, too
   };
 
-  bool is_copy(const Fetch& fetch) const;
-  std::span<const io::Extent> other_extents(const Fetch& fetch, Extents& extents);
   bool spill_ready() const { return setup_.options.spill && setup_.options.spill->ready(); }
   Arrival arrived(const io::ReadResult& read);
   void fall_back(const io::ReadError& error);
-  void make_copies_again(const std::string& why);
   template <class Body>
   bool guarded(const Body& body);
 
   const FetcherSetup setup_;
   io::Sources sources_;
   const Spill* packed_ = nullptr;
-  std::span<std::byte> memory_;  // of the ring
   std::unique_ptr<io::Reader> reader_;
   std::vector<InFlight> in_flight_;
   io::ReaderStats past_;                // of readers before this one

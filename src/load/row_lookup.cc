@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/load/streamer.h"
+#include "src/load/load_pass.h"
 #include "src/plan/read_plan.h"
 
 namespace sluice {
@@ -75,7 +75,7 @@ bool RowLookup::embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor
 bool RowLookup::decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out) {
   const int64_t row = id - fetch.move.first_row;
   if (fetch.form == Fetch::Form::packed) {
-    const std::optional<Weight> codes = fetcher_.in_place(fetch.move, read.bytes);
+    const std::optional<Weight> codes = fetcher_.in_place(fetch.move, read);
     if (codes) decode_row(*codes, row, out);
     return codes.has_value();
   }

@@ -28,14 +28,26 @@ std::string file_name(const SpillKey& key, const ReadPlan& plan, const SpillLayo
   }
   std::string model = io::printable(key.model.filename().string()).substr(0, 64);
   std::string scheme = key.scheme.find('=') == std::string::npos ? key.scheme : "rules";
+  if (scheme.empty()) scheme = "none";
   return fmt::format("{}-{}-{}.spill", model, scheme, identity.digits().substr(0, 16));
+}
+
+void remove_file(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
 }
 
 }  // namespace
 
 Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const SpillKey& key,
              const SpillOptions& options, Ledger& ledger, const io::SystemCalls& calls)
-    : plan_(plan), checkpoint_(index), options_(options), key_(key) {
+    : plan_(plan),
+      checkpoint_(index),
+      calls_(calls),
+      options_(options),
+      is_needed_(std::ranges::any_of(
+          plan.tensors, [](const TensorPlan& t) { return t.origin == Origin::spill; })),
+      key_(key) {
   layout_ = spill_layout(plan);
   if (options.directories.empty() || layout_.tensors.empty()) {
     layout_ = {{}, std::vector<int32_t>(plan.tensors.size(), -1)};
@@ -54,9 +66,10 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   layout_ = spill_layout(plan, room);
   try {
     fingerprint_ = fingerprint(layout_);
-    if (open_existing(calls)) return;
-    begin_filling(calls);
+    if (open_existing()) return;
+    begin_filling();
   } catch (const Error& e) {
+    if (is_needed_) throw;
     std::lock_guard lock(mutex_);
     turn_off(e.what(), false);
   }
@@ -69,9 +82,13 @@ std::string Spill::fingerprint(const SpillLayout& layout) const {
   for (const SpilledTensor& s : layout.tensors) {
     const TensorPlan& t = plan_.tensors[s.tensor];
     const Cut& cut = plan_.params[t.param].param->pieces[t.piece].cut;
+    const WeightFormat& format = plan_.params[t.param].format;
     text.add(fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", t.stored->name,
                          dtype_name(t.stored->dtype), t.stored->file, t.stored->offset, cut.row,
-                         cut.rows, cut.col, cut.cols, s.panel_bytes, s.panel_scales, s.codes));
+                         cut.rows, cut.col, cut.cols, s.panel_bytes[0], s.panel_scales,
+                         s.begin[0]));
+    text.add(fmt::format("{} {} {} {}\n", dtype_name(format.dtype), format.bits,
+                         static_cast<int>(format.layout), s.planes));
     const View& view = plan_.params[t.param].param->pieces[t.piece].view;
     text.add(
         fmt::format("{} {} {} {}\n", view.index.value_or(-1), view.first, view.group, view.stride));
@@ -79,10 +96,10 @@ std::string Spill::fingerprint(const SpillLayout& layout) const {
   return text.digits();
 }
 
-bool Spill::open_existing(const io::SystemCalls& calls) {
+bool Spill::open_existing() {
   for (const fs::path& path : paths_) {
     try {
-      if (open_copy(path, calls)) mark_spill_used(path);
+      if (open_copy(path)) mark_spill_used(path);
     } catch (const Error& e) {  // as if there were none
       log::info("{}", e.what());
     }
@@ -91,8 +108,33 @@ bool Spill::open_existing(const io::SystemCalls& calls) {
   report_.bytes = layout_.file_bytes();
   report_.outcome = "reused";
   expect_panels();
-  state_ = options_.verify ? State::verifying : State::ready;
+  state_ = std::exchange(options_.verify, false) ? State::verifying : State::ready;
   return true;
+}
+
+bool Spill::has_what_is_needed(const SpillLayout& layout) const {
+  for (uint32_t t = 0; t < plan_.tensors.size(); ++t) {
+    const TensorPlan& tensor = plan_.tensors[t];
+    if (tensor.origin == Origin::spill && tensor.stored->bytes > 0 && layout.find(t) == nullptr)
+      return false;
+  }
+  return true;
+}
+
+// A disk or a memory that damages every file that it gets is no longer given any.
+void Spill::begin_again() {
+  constexpr int kMost = 3;
+  const std::string why = report().outcome;
+  if (++attempts_ > kMost)
+    fail(ErrorKind::runtime, "{}: weights cannot be streamed from it: {}", paths_.front().string(),
+         why);
+  try {
+    if (open_existing()) return;
+    begin_filling();
+  } catch (const Error& e) {
+    fail(ErrorKind::runtime, "{}: {}; it could not be written again: {}", paths_.front().string(),
+         why, e.what());
+  }
 }
 
 // The tensors that an index holds, in its order. It may be anybody's: at worst they are not ours.
@@ -108,7 +150,7 @@ SpillLayout Spill::layout_in_index(uint64_t tensors) const {
 
 // Opens a copy if it is usable. A run with another budget may have chosen other tensors if there
 // was no room for all: its file is used if it saves the sweep about as much as our choice would.
-bool Spill::open_copy(const fs::path& path, const io::SystemCalls& calls) {
+bool Spill::open_copy(const fs::path& path) {
   constexpr double kAboutAsMuch = 1.05;
   std::optional<SpillHeader> header = read_spill_header(path);
   if (!header || header->index_bytes > index_.bytes().size() ||
@@ -129,8 +171,9 @@ bool Spill::open_copy(const fs::path& path, const io::SystemCalls& calls) {
                 header->index_bytes == theirs.index_bytes && file.size == theirs.file_bytes();
   auto sweep = static_cast<double>(sweep_bytes(plan_, layout_));
   bool helps = static_cast<double>(sweep_bytes(plan_, theirs)) <= kAboutAsMuch * sweep;
-  if (!intact || !helps || header->fingerprint != fingerprint(theirs) ||
-      theirs.file_bytes() > spill_limit(path.parent_path(), options_.limit, calls)) {
+  if (!intact || !helps || !has_what_is_needed(theirs) ||
+      header->fingerprint != fingerprint(theirs) ||
+      theirs.file_bytes() > spill_limit(path.parent_path(), options_.limit, calls_)) {
     return false;
   }
   layout_ = std::move(theirs);
@@ -148,13 +191,19 @@ void Spill::expect_panels() {
 }
 
 // Bytes that a copy may have.
-uint64_t Spill::make_room(const fs::path& path, const io::SystemCalls& calls) const {
+uint64_t Spill::make_room(const fs::path& path) const {
   const fs::path directory = path.parent_path();
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) fail_errno(error.value(), "{}: cannot be created", directory.string());
-  uint64_t limit = spill_limit(directory, options_.limit, calls);
-  SpillRoom room = spill_room(path, spill_layout(plan_).file_bytes(), limit, calls);
+  uint64_t limit = spill_limit(directory, options_.limit, calls_);
+  const SpillLayout all = spill_layout(plan_);
+  SpillRoom room = spill_room(path, all.file_bytes(), limit, calls_);
+  if (!has_what_is_needed(spill_layout(plan_, room.bytes)))
+    fail(ErrorKind::no_fit,
+         "{}: weights that are stored with their dimensions exchanged need a copy of {} to be "
+         "streamed from, and there is room for {}: give more memory, or another --spill-dir",
+         directory.string(), format_size(all.file_bytes()), format_size(room.bytes));
   if (spill_layout(plan_, room.bytes).tensors.empty())
     fail(ErrorKind::runtime, "{}: there is no room ({})", directory.string(),
          format_size(room.bytes));
@@ -164,12 +213,12 @@ uint64_t Spill::make_room(const fs::path& path, const io::SystemCalls& calls) co
 
 // A copy wherever there is room for as much as in the roomiest directory; a directory that cannot
 // be used is left out, unless it is the last.
-void Spill::begin_filling(const io::SystemCalls& calls) {
+void Spill::begin_filling() {
   std::vector<std::pair<fs::path, uint64_t>> rooms;
   std::optional<Error> why;
   for (const fs::path& path : paths_) {
     try {
-      rooms.emplace_back(path, make_room(path, calls));
+      rooms.emplace_back(path, make_room(path));
     } catch (const Error& e) {
       why = e;
     }
@@ -185,7 +234,7 @@ void Spill::begin_filling(const io::SystemCalls& calls) {
   for (const auto& [path, room] : rooms) {
     if (room < layout_.file_bytes()) continue;
     try {
-      auto fresh = io::NewFile::create(path, layout_.file_bytes(), calls);
+      auto fresh = io::NewFile::create(path, layout_.file_bytes(), calls_);
       if (fresh) fresh_.emplace_back(path, std::make_shared<io::NewFile>(std::move(*fresh)));
       if (!fresh) log::info("another process is filling {}", path.string());
     } catch (const Error& e) {
@@ -195,6 +244,9 @@ void Spill::begin_filling(const io::SystemCalls& calls) {
   if (fresh_.empty() && why) throw *why;
   if (why) log::warning("no copy in the spill cache: {}", why->what());
   if (fresh_.empty()) {
+    if (is_needed_)
+      fail(ErrorKind::runtime, "{}: another process is writing it; try again when it is done",
+           paths_.front().string());
     report_.outcome = "being filled by another process";
     return;
   }
@@ -208,17 +260,29 @@ bool Spill::wants(uint32_t tensor) const {
   return (now == State::filling || now == State::verifying) && layout_.find(tensor) != nullptr;
 }
 
-Weight Spill::weight(const Move& move, std::span<const std::byte> codes) const {
+Weight Spill::weight(const Move& move, const io::ReadResult& read) const {
   const SpilledTensor& s = *layout_.find(move.tensor);
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   auto panel = static_cast<uint64_t>(move.first_row / kPanelRows);
-  uint64_t panels = codes.size() / s.panel_bytes;
-  const std::span<const uint64_t> checksums(at<uint64_t>(s.checksums) + panel, panels);
-  if (!blocks_are_intact(codes, s.panel_bytes, checksums)) throw SpillDamaged(tensor.stored->name);
-  const ParamPlan& param = plan_.params[tensor.param];
+  uint64_t panels = read.bytes.size() / s.panel_bytes[0];
+  for (size_t p = 0; p < s.planes; ++p) {
+    const std::span<const uint64_t> checksums(at<uint64_t>(s.checksums) + p * s.panels + panel,
+                                              panels);
+    if (!blocks_are_intact(p == 0 ? read.bytes : read.more[p - 1], s.panel_bytes[p], checksums))
+      throw SpillDamaged(tensor.stored->name);
+  }
   // The kernels only read what they are given as a weight.
-  return Weight{param.format, static_cast<int64_t>(panels) * kPanelRows, param.param->cols,
-                const_cast<std::byte*>(codes.data()), at<float>(s.scales) + panel * s.panel_scales};
+  const auto writable = [](const std::byte* bytes) { return const_cast<std::byte*>(bytes); };
+  const ParamPlan& param = plan_.params[tensor.param];
+  Weight weight{.format = param.format,
+                .rows = static_cast<int64_t>(panels) * kPanelRows,
+                .cols = param.param->cols,
+                .data = writable(read.bytes.data())};
+  if (s.panel_scales > 0) weight.scales = at<float>(s.scales) + panel * s.panel_scales;
+  if (s.planes > 1) weight.group_scales = writable(read.more[0].data());
+  if (s.planes > 2) weight.zeros = reinterpret_cast<uint8_t*>(writable(read.more[1].data()));
+  if (param.format.ordered) weight.order = const_cast<int32_t*>(tensor.matrix->order.data());
+  return weight;
 }
 
 EncodeStats Spill::stats(uint32_t tensor) const {
@@ -230,25 +294,22 @@ float Spill::amax(uint32_t tensor) const { return at<Record>(layout_.find(tensor
 
 void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch) {
   const SpilledTensor& s = *layout_.find(move.tensor);
-  auto panels = static_cast<uint64_t>(ceil_div(move.rows, kPanelRows));
-  auto from = static_cast<uint64_t>(rows.first / kPanelRows);
-  std::span<const std::byte> codes(rows.encoded.data + from * s.panel_bytes,
-                                   panels * s.panel_bytes);
-  std::vector<uint64_t> checksums(panels);
-  checksum_blocks(codes, s.panel_bytes, checksums);
-
+  const auto panels = static_cast<uint64_t>(ceil_div(move.rows, kPanelRows));
+  const Weight added = rows_from(rows.encoded, rows.first);
+  std::vector<uint64_t> checksums(panels * s.planes);
+  for (size_t p = 0; p < s.planes; ++p) {
+    checksum_blocks({added.plane(kPlanes[p]), panels * s.panel_bytes[p]}, s.panel_bytes[p],
+                    std::span(checksums).subspan(p * panels));
+  }
   std::vector<FreshCopy> fresh;
   {
     std::lock_guard lock(mutex_);
     if (!take_in(move, rows, checksums)) return;
     fresh = fresh_;
   }
-  if (!fresh.empty()) std::ranges::copy(codes, scratch.begin());
   for (const FreshCopy& copy : fresh) {
     try {
-      copy.second->write(s.codes_of(move.first_row), scratch.first(codes.size()));
-      std::lock_guard lock(mutex_);
-      report_.written += codes.size();
+      write(*copy.second, move, added, scratch);
     } catch (const Error& e) {
       std::lock_guard lock(mutex_);
       drop_fresh(copy, e);
@@ -257,6 +318,22 @@ void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch
   std::lock_guard lock(mutex_);
   panels_left_ -= panels;
   if (panels_left_ == 0 && wants(move.tensor)) finish();
+}
+
+void Spill::write(const io::NewFile& file, const Move& move, const Weight& rows,
+                  std::span<std::byte> scratch) {
+  const SpilledTensor& s = *layout_.find(move.tensor);
+  for (size_t p = 0; p < s.planes; ++p) {
+    const io::Extent to = s.extent(p, move.first_row, move.rows);
+    std::span<const std::byte> plane(rows.plane(kPlanes[p]), to.length);
+    if (!scratch.empty()) {
+      std::ranges::copy(plane, scratch.begin());
+      plane = scratch.first(plane.size());
+    }
+    file.write(to.offset, plane);
+    std::lock_guard lock(mutex_);
+    report_.written += to.length;
+  }
 }
 
 void Spill::drop_fresh(const FreshCopy& copy, const Error& why) {
@@ -270,24 +347,29 @@ bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t
   auto panel = static_cast<uint64_t>(move.first_row / kPanelRows);
   auto from = static_cast<uint64_t>(rows.first / kPanelRows);
   const uint64_t first = s.checksums / sizeof(uint64_t) + panel;  // in seen_
+  const uint64_t panels = checksums.size() / s.planes;
   // A pass may meet a tile again before the file is complete. A damaged checkpoint is refused
   // elsewhere; here its tensor stays incomplete.
   if (!wants(move.tensor) || seen_[first] || rows.stats.not_finite > 0) return false;
-  std::fill_n(seen_.begin() + static_cast<std::ptrdiff_t>(first), checksums.size(), true);
-  std::span<const float> scales(rows.encoded.scales + from * s.panel_scales,
-                                checksums.size() * s.panel_scales);
+  std::fill_n(seen_.begin() + static_cast<std::ptrdiff_t>(first), panels, true);
+  std::span<const float> scales;
+  if (s.panel_scales > 0)
+    scales = {rows.encoded.scales + from * s.panel_scales, panels * s.panel_scales};
   std::span<float> index_scales(at<float>(s.scales) + panel * s.panel_scales, scales.size());
-  std::span<uint64_t> index_checksums(at<uint64_t>(s.checksums) + panel, checksums.size());
+  const auto index_checksums = [&](size_t plane) {
+    return std::span(at<uint64_t>(s.checksums) + plane * s.panels + panel, panels);
+  };
   if (state() == State::verifying) {
-    if (std::ranges::equal(checksums, index_checksums) &&
-        std::memcmp(scales.data(), index_scales.data(), scales.size_bytes()) == 0) {
-      return true;
-    }
+    bool same = std::ranges::equal(std::as_bytes(scales), std::as_bytes(index_scales));
+    for (size_t p = 0; p < s.planes; ++p)
+      same = same && std::ranges::equal(checksums.subspan(p * panels, panels), index_checksums(p));
+    if (same) return true;
     const std::string& name = plan_.tensors[move.tensor].stored->name;
     turn_off(fmt::format("its copy of {} is not what the checkpoint gives", name), true);
     return false;
   }
-  std::ranges::copy(checksums, index_checksums.begin());
+  for (size_t p = 0; p < s.planes; ++p)
+    std::ranges::copy(checksums.subspan(p * panels, panels), index_checksums(p).begin());
   std::ranges::copy(scales, index_scales.begin());
   EncodeStats sum = stats(move.tensor);
   sum.add(rows.stats);
@@ -323,16 +405,27 @@ void Spill::finish() {
   state_.store(State::ready, std::memory_order_release);
 }
 
+// Returns whether another process has written the file anew since it was opened here.
+bool Spill::is_replaced(const fs::path& path) const {
+  const auto ours = std::ranges::find(copies_, path, &io::CheckpointFile::path);
+  if (ours == copies_.end()) return false;
+  try {
+    return io::describe_file(io::open_regular(path), path, ours->name).inode != ours->inode;
+  } catch (const Error&) {  // it is gone
+    return false;
+  }
+}
+
 void Spill::turn_off(const std::string& reason, bool damaged) {
   if (state() == State::off && !report_.outcome.empty()) return;
-  log::warning("weights are read from the checkpoint, not from the spill cache: {}", reason);
+  log::warning("weights are read from the checkpoint, not from the spill cache{}: {}",
+               is_needed_ ? ", which is written again" : "", reason);
   report_.outcome = reason;
   state_.store(State::off, std::memory_order_release);
   fresh_.clear();  // each ends with the last write to it
-  copies_.clear();
-  std::error_code error;
   for (const fs::path& path : paths_)
-    if (damaged) fs::remove(path, error);
+    if (damaged && !is_replaced(path)) remove_file(path);
+  copies_.clear();
 }
 
 void Spill::stop_using(const std::string& reason, bool damaged) {

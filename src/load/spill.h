@@ -1,11 +1,13 @@
-// The spill cache: packed codes of weights that were quantized online, kept on disk, so that later
-// passes and later starts read them instead of the checkpoint.
+// The spill cache: weights as they are in memory, kept on disk, so that later passes and later
+// starts read them instead of the checkpoint.
 //
-// A file holds all quantized matrices of one checkpoint under one scheme (plan/spill_layout.h),
-// resident ones too. It is filled while the first load and the first pass encode the tensors,
-// appears under its name when it is complete, and is not changed afterwards. Every read is
-// compared with its checksums: damaged codes are never used, and the checkpoint is the
-// fallback.
+// A file holds matrices of one checkpoint under one scheme (plan/spill_layout.h), resident ones
+// too: those that are quantized online, and those that the checkpoint stores input-major, so that
+// they cannot be streamed from there. It is filled while the first load and the first pass encode
+// the tensors, or, where the plan needs it, before the load (spill_writer.h). It appears under its
+// name when it is complete, and is not changed afterwards. Every read is compared with its
+// checksums: damaged weights are never used. The checkpoint is the fallback, or the file is written
+// again.
 #pragma once
 
 #include <atomic>
@@ -22,6 +24,7 @@
 #include "io/checkpoint/index.h"
 #include "io/file.h"
 #include "io/new_file.h"
+#include "io/reader.h"
 #include "quant/encode.h"
 #include "src/base/error.h"
 #include "src/memory/buffer.h"
@@ -59,14 +62,20 @@ class Spill {
     ready,      // tensors can be read
   };
 
-  // Opens the file of an earlier run, or begins a new one. A fault of the cache is a warning, never
-  // an error, and turns it off. All arguments but `key` outlive it.
+  // Opens the file of an earlier run, or begins a new one. A fault of the cache is a warning, and
+  // turns it off; of one that the plan needs it is an Error: no_fit where there is no room, runtime
+  // where another process writes it. All arguments but `key` outlive it.
   Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const SpillKey& key,
         const SpillOptions& options, Ledger& ledger,
         const io::SystemCalls& calls = io::system_calls());
 
   State state() const { return state_.load(std::memory_order_acquire); }
   bool ready() const { return state() == State::ready; }
+  // Returns whether the plan reads something from here that the checkpoint cannot give it.
+  bool is_needed() const { return is_needed_; }
+  // Goes on after the file was turned off: with another process's new one, or with one to be
+  // filled. Nothing may use it meanwhile. Error(runtime) where that has been no use before.
+  void begin_again();
   // has: whether a tensor can be read from the file. wants: whether add() needs it.
   bool has(uint32_t tensor) const { return ready() && layout_.find(tensor) != nullptr; }
   bool wants(uint32_t tensor) const;
@@ -75,9 +84,9 @@ class Spill {
   // The copies, any of which a reader may open; empty unless it is ready. Thread-safe.
   std::vector<io::CheckpointFile> files() const;
 
-  // The weight of a move's rows, which begin a panel: `codes` with the scales of the index. Throws
-  // SpillDamaged where the codes differ from the checksums of the index.
-  Weight weight(const Move& move, std::span<const std::byte> codes) const;
+  // The weight of a move's rows, which begin a panel: the planes that were read, with the scales of
+  // the index. Throws SpillDamaged where they differ from the checksums of the index.
+  Weight weight(const Move& move, const io::ReadResult& read) const;
   EncodeStats stats(uint32_t tensor) const;  // errors of its encoding
   float amax(uint32_t tensor) const;
 
@@ -88,8 +97,9 @@ class Spill {
     EncodeStats stats;
     float amax = 0;  // of their tensor, where that has one scale
   };
-  // Adds rows of a tensor that wants() names. `scratch` is write memory, aligned for O_DIRECT.
-  // Thread-safe. Makes the spill ready once all rows are there, or off if that fails.
+  // Adds rows of a tensor that wants() names. `scratch` is write memory, aligned for O_DIRECT;
+  // empty: the rows are written from where they are. Thread-safe. Makes the spill ready once all
+  // rows are there, or off if that fails.
   void add(const Move& move, const Rows& rows, std::span<std::byte> scratch);
 
   // Stops the use by this process. `damaged`: also removes the files, for all processes.
@@ -123,15 +133,19 @@ class Spill {
 
   // Returns false when the rows were there before, or are not to be kept.
   bool take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums);
-  bool open_existing(const io::SystemCalls& calls);
-  bool open_copy(const std::filesystem::path& path, const io::SystemCalls& calls);
+  bool open_existing();
+  bool open_copy(const std::filesystem::path& path);
   SpillLayout layout_in_index(uint64_t tensors) const;
+  bool has_what_is_needed(const SpillLayout& layout) const;
+  void write(const io::NewFile& file, const Move& move, const Weight& rows,
+             std::span<std::byte> scratch);
   void expect_panels();
-  void begin_filling(const io::SystemCalls& calls);
-  uint64_t make_room(const std::filesystem::path& path, const io::SystemCalls& calls) const;
-  void finish();                                             // with mutex_ held
-  void drop_fresh(const FreshCopy& copy, const Error& why);  // with mutex_ held
-  void turn_off(const std::string& reason, bool damaged);    // with mutex_ held
+  void begin_filling();
+  uint64_t make_room(const std::filesystem::path& path) const;
+  void finish();                                              // with mutex_ held
+  void drop_fresh(const FreshCopy& copy, const Error& why);   // with mutex_ held
+  void turn_off(const std::string& reason, bool damaged);     // with mutex_ held
+  bool is_replaced(const std::filesystem::path& path) const;  // with mutex_ held
   std::string fingerprint(const SpillLayout& layout) const;
   template <class T>
   T* at(uint64_t offset) const {
@@ -140,7 +154,10 @@ class Spill {
 
   const ReadPlan& plan_;
   const io::CheckpointIndex& checkpoint_;
+  const io::SystemCalls& calls_;
   SpillOptions options_;
+  bool is_needed_;
+  int attempts_ = 0;  // to go on
   SpillKey key_;
   std::vector<std::filesystem::path> paths_;  // one in each directory
   SpillLayout layout_;

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSuffix = ".spill";
 constexpr const char* kUnfinished = ".spill.part";
 
-// A process that fills the file holds its lock, and so do those that need copies by rows.
+// A process that fills the file holds its lock.
 bool is_locked(const fs::path& path) {
   io::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return fd.is_open() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0;

@@ -12,6 +12,7 @@
 #include "src/base/units.h"
 #include "src/device/range.h"
 #include "src/load/read_pace.h"
+#include "src/load/spill_writer.h"
 
 namespace sluice {
 namespace {
@@ -55,7 +56,7 @@ uint64_t needed_bytes(const ReadPlan& plan, const Spill* spill) {
     const TensorPlan& t = plan.tensors[i];
     if (plan.params[t.param].streamed()) continue;
     bool spilled = spill != nullptr && spill->has(i);
-    sum += spilled ? spill->layout().find(i)->codes_bytes() : plan.needed_bytes(t);
+    sum += spilled ? spill->layout().find(i)->bytes() : plan.needed_bytes(t);
   }
   return sum;
 }
@@ -125,87 +126,9 @@ void Resident::release(const Param& param) {
   parts_.erase(part);
 }
 
-void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
-                    const EncodeStats& stats) {
-  if (stats.not_finite == 0) return;
-  index.refuse_changes();
-  fail(ErrorKind::refused, "{} holds {} NaN or infinite values: the checkpoint is damaged", tensor,
-       stats.not_finite);
-}
-
 double TensorReport::relative_rms_error() const {
   return stats.value_squares > 0 ? std::sqrt(stats.error_squares / stats.value_squares) : 0;
 }
-
-namespace {
-
-// One attempt at a load: fetches in the order of the disk, as many in flight as it is fastest with.
-class Load {
- public:
-  Load(const ReadPlan& plan, Fetcher& fetcher, ReadPace& pace, LoadProgress& progress)
-      : fetcher_(fetcher),
-        progress_(progress),
-        order_(load_order(plan, fetcher.packed())),
-        pace_(pace),
-        fetches_left_(plan.units.size()) {
-    progress.bytes_total = 0;
-    progress.bytes_done = 0;
-    progress.units_done = 0;
-    progress.units_total = static_cast<uint32_t>(plan.units.size());
-    for (size_t i = 0; i < order_.size(); ++i) {
-      order_[i].tag = i;
-      ++fetches_left_[order_[i].unit];
-      progress.bytes_total += order_[i].length;
-    }
-  }
-
-  std::span<const Fetch> order() const { return order_; }
-
-  // Returns false where a source has failed: the load begins again from what remains.
-  [[nodiscard]] bool run(const std::stop_token& stop) {
-    for (size_t done = 0; done < order_.size();) {
-      if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
-      submit();
-      if (fetcher_.in_flight() > 0 && !receive()) return false;
-      const auto encoded = fetcher_.take_encoded(fetcher_.in_flight() == 0);
-      if (!encoded) return false;
-      for (const ArrivedFetch& f : *encoded) {
-        fetcher_.release(f.read);
-        progress_.bytes_done += f.read.bytes.size();
-        if (--fetches_left_[f.fetch.unit] == 0) ++progress_.units_done;
-        ++done;
-      }
-    }
-    return true;
-  }
-
- private:
-  void submit() {
-    const size_t most = pace_.most_in_flight();
-    for (; submitted_ < order_.size() && fetcher_.in_flight() < most && fetcher_.free_slots() > 0;
-         ++submitted_)
-      fetcher_.submit(order_[submitted_], pace_.request_bytes());
-  }
-
-  bool receive() {
-    const size_t in_flight = fetcher_.in_flight();
-    const Fetcher::Arrival arrival = fetcher_.wait();
-    if (arrival.kind == Fetcher::Arrival::Kind::restarted) return false;
-    pace_.arrived(arrival.read.bytes.size(), seconds_since(start_), in_flight);
-    fetcher_.encode(order_[arrival.read.tag], arrival.read);
-    return true;
-  }
-
-  Fetcher& fetcher_;
-  LoadProgress& progress_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::vector<Fetch> order_;
-  ReadPace& pace_;
-  std::vector<size_t> fetches_left_;  // of each unit
-  size_t submitted_ = 0;
-};
-
-}  // namespace
 
 Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
                    const Encoder& encoder, Ledger& ledger, Measured& measured, LoadOptions options)
@@ -276,6 +199,7 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
   Fetcher fetcher({.plan = plan_,
                    .index = index_,
                    .encoder = encoder_,
+                   .device = &device_,
                    .weights = weights,
                    .measured = measured_,
                    .options = options_,
@@ -283,16 +207,21 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
   for (bool loaded = false; !loaded;) {
     ReadPace pace(options_.read, options_.try_shapes, plan_.slot_bytes,
                   plan_.ring_bytes / plan_.slot_bytes);
-    fetcher.open({ring.bytes(), plan_.slot_bytes, pace.least_request_bytes()});
+    do {  // opening may find that the spill is useless
+      fetcher.close();
+      write_spill({plan_, index_, options_, ring.bytes(), stop});
+      fetcher.open({ring.bytes(), plan_.slot_bytes, pace.least_request_bytes()});
+    } while (needs_spill(options_) && fetcher.packed() == nullptr);
     // Tensors that the cache had before are read; those that it gets meanwhile have just been
     // encoded.
     const Spill* spilled = fetcher.packed() != nullptr ? options_.spill : nullptr;
     measured_ = measured_before(plan_, spilled);
-    Load load(plan_, fetcher, pace, progress);
+    LoadPass pass(load_order(plan_, fetcher.packed()), fetcher, pace, progress);
+    progress.units_total = static_cast<uint32_t>(plan_.units.size());
     auto toucher = start_thread<std::jthread>({"touching memory"}, [&](const std::stop_token& end) {
-      touch_ahead(load.order(), units, end);
+      touch_ahead(pass.order(), units, end);
     });
-    loaded = load.run(stop);
+    loaded = pass.run(stop);
     if (!loaded) continue;
     report.disk_rate = pace.disk_rate();
     report.fastest = pace.fastest();

@@ -2,7 +2,6 @@
 // encoded on the way.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "kernels/kernels.h"
 #include "src/device/device.h"
 #include "src/load/fetcher.h"
+#include "src/load/load_pass.h"
 #include "src/memory/buffer.h"
 #include "src/memory/ledger.h"
 #include "src/plan/plan_lists.h"
@@ -64,14 +64,6 @@ class Resident {
   UnitStorage storage_;
 };
 
-// Progress of a load; written by the load, read by any thread.
-struct LoadProgress {
-  std::atomic<uint64_t> bytes_total{0};
-  std::atomic<uint64_t> bytes_done{0};
-  std::atomic<uint32_t> units_total{0};
-  std::atomic<uint32_t> units_done{0};
-};
-
 struct TensorReport {
   const io::StoredTensor* tensor = nullptr;  // of the index that was loaded
   DType kept_dtype = DType::bf16;            // in memory
@@ -95,11 +87,6 @@ struct LoadReport {
   uint64_t needed_bytes = 0;
   std::vector<TensorReport> tensors;  // in the order of the plan
 };
-
-// A NaN spreads to every logit: throws Error(refused) where there is one, or the Error of
-// CheckpointIndex::refuse_changes() where a changed file is the cause.
-void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
-                    const EncodeStats& stats);
 
 class Streamer {
  public:

@@ -21,7 +21,7 @@ void SweepWindow::restart(uint32_t buffers) {
 std::optional<uint32_t> SweepWindow::next() const {
   uint32_t there = held_ ? held_->tiles : 0;
   for (const Entry& e : entries_)
-    if (!e.abandoned) there += e.tiles;
+    if (!e.abandoned || e.skipped) there += e.tiles;
   return there < tiles_ ? std::optional(next_) : std::nullopt;
 }
 
@@ -33,6 +33,20 @@ const Fetch& SweepWindow::add(const TileFetch& read) {
   e.tiles = read.tiles;
   next_ = (next_ + read.tiles) % tiles_;
   return e.fetch;
+}
+
+void SweepWindow::skip(uint32_t tiles) {
+  const bool is_longer = !entries_.empty() && entries_.back().skipped;
+  if (!is_longer) {
+    Entry& e = entries_.emplace_back();
+    e.first = next_;
+    e.tiles = 0;
+    e.state = State::ready;
+    e.abandoned = true;
+    e.skipped = true;
+  }
+  entries_.back().tiles += tiles;
+  next_ = (next_ + tiles) % tiles_;
 }
 
 void SweepWindow::arrived(const io::ReadResult& read, double now) {
@@ -80,12 +94,13 @@ void SweepWindow::free_memory(const Entry& e) {
 }
 
 void SweepWindow::abandon(Entry& e) {
+  e.skipped = false;
   if (!std::exchange(e.abandoned, true)) free_memory(e);
 }
 
 void SweepWindow::drop_abandoned() {
   auto is_over = [](const Entry& e) {
-    return e.abandoned && e.state != State::reading && e.state != State::encoding;
+    return e.abandoned && !e.skipped && e.state != State::reading && e.state != State::encoding;
   };
   while (!entries_.empty() && is_over(entries_.front())) {
     entries_.pop_front();

@@ -2,8 +2,8 @@
 // without I/O and threads, whose decisions TileStream carries out.
 //
 // Tiles are read in the order of the sweep, round and round. A read occupies a slot. Packed tiles
-// are used in their slot. Stored tiles are encoded into a buffer, which frees the slot; the reads
-// that compute needs next get the buffers, so that it never waits for one.
+// are used in their slot. Other tiles are encoded, or copied, into a buffer, which frees the slot;
+// the reads that compute needs next get the buffers, so that it never waits for one.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,14 @@ class SweepWindow {
     uint32_t tiles = 1;
     State state = State::reading;
     bool abandoned = false;  // compute will not use it; its memory is or will be free
+    bool skipped = false;    // not read, and compute is not past it; abandoned, too
     io::ReadResult read;     // once it has arrived
     double arrived = 0;      // when [s]
     std::optional<uint32_t> buffer;
     EncodeStats stats;  // once it is encoded
 
     bool has(uint32_t tile) const { return first <= tile && tile - first < tiles; }
-    bool is_packed() const { return fetch.form == Fetch::Form::packed; }
+    bool is_packed() const { return fetch.form == Fetch::Form::packed && !fetch.copied; }
   };
 
   explicit SweepWindow(uint32_t tiles) : tiles_(tiles) {}  // of the sweep
@@ -44,11 +45,14 @@ class SweepWindow {
   // tile that compute has not used.
   void restart(uint32_t buffers);
 
-  // The next tile to be read; none while the whole sweep is held.
+  // The next tile to be read; none while the whole sweep is held or skipped.
   std::optional<uint32_t> next() const;
   // Notes that `read`, of tiles from next() on, is submitted. Returns its fetch, with a
   // tag.
   const Fetch& add(const TileFetch& read);
+  // Passes over `tiles` from next() on, at most to the end of the sweep: this round does not read
+  // them, unless compute wants one after all.
+  void skip(uint32_t tiles);
   void arrived(const io::ReadResult& read, double now);
   // An arrived stored read, which gets a buffer now; null: no such read, or no free buffer.
   Entry* next_to_encode();

@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/load/read_pace.h"
+#include "src/load/spill_writer.h"
 
 namespace sluice {
 double StreamReport::wait_seconds() const {
@@ -34,6 +35,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
                        LoadOptions options, std::stop_token stop)
     : plan_(plan),
       index_(index),
+      has_own_memory_(device.has_own_memory()),
       options_(options),
       stop_(std::move(stop)),
       lists_(ledger.lease(Place::host, Use::staging, "sweep", plan_lists(plan).stream)),
@@ -42,6 +44,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
       fetcher_({.plan = plan,
                 .index = index,
                 .encoder = encoder,
+                .device = &device,
                 .weights = {},
                 .measured = measured,
                 .options = options}) {
@@ -93,11 +96,11 @@ std::byte* TileStream::buffer_memory(uint32_t buffer) const {
 // encoded.
 Fetcher::Ring TileStream::ring(const SpillLayout* packed) {
   uint64_t widest = 0;
-  bool all_packed = packed != nullptr;
+  bool all_packed = packed != nullptr && !has_own_memory_;
   for (uint32_t t = 0; t < plan_.sweep_tiles() && all_packed; ++t) {
     const Fetch fetch = tile_fetch(plan_, packed, t, 0).fetch;
     all_packed = fetch.form == Fetch::Form::packed;
-    widest = std::max(widest, slot_bytes_of(fetch.offset, fetch.length));
+    widest = std::max(widest, slot_bytes_of(plan_, packed, fetch));
   }
   const uint64_t all = used_.size();
   constexpr uint64_t kFewest = 2;  // compute uses one while another is encoded
@@ -115,6 +118,8 @@ void TileStream::open() {
   const SpillLayout* packed;
   do {
     const Spill* spill = options_.spill;
+    fetcher_.close();
+    write_spill({plan_, index_, options_, memory_.bytes(), stop_});
     packed = spill != nullptr && spill->ready() ? &spill->layout() : nullptr;
     ring_ = ring(packed);
     fetcher_.open(ring_);
@@ -134,15 +139,43 @@ bool TileStream::pump() {
   return true;
 }
 
+TileStream::Choice& TileStream::choice_of(const TiledTensor& tensor) {
+  return stats_[static_cast<size_t>(&tensor - plan_.sweep.data())].choice;
+}
+
+bool TileStream::is_routed(const TiledTensor& tensor) const {
+  return plan_.params[plan_.tensors[tensor.tensor].param].param->used < 1;
+}
+
+// Returns the next tile to read, past those that the step does not want. None: the whole sweep is
+// held, or the router before the next tile has yet to choose.
+std::optional<uint32_t> TileStream::next_tile() {
+  while (const std::optional<uint32_t> next = window_.next()) {
+    const TiledTensor& tensor = plan_.tensor_of_tile(*next);
+    if (!is_routed(tensor)) return next;
+    Choice& choice = choice_of(tensor);
+    if (choice == Choice::open) return std::nullopt;
+    if (choice == Choice::wanted) return next;
+    choice = Choice::open;
+    window_.skip(tensor.first_tile + tensor.tiles - *next);
+  }
+  return std::nullopt;
+}
+
 void TileStream::submit() {
   for (const io::ReadResult& slot : window_.take_freed()) fetcher_.release(slot);
   const size_t most = reads_in_flight(options_.read, ring_.slot_bytes);
   while (fetcher_.free_slots() > 0 && fetcher_.in_flight() < most) {
-    const std::optional<uint32_t> next = window_.next();
+    const std::optional<uint32_t> next = next_tile();
     if (!next) return;
-    const Fetch& fetch = window_.add(tile_fetch(plan_, fetcher_.packed(), *next, ring_.slot_bytes));
-    report_.units[fetch.unit].bytes += fetch.length + other_bytes(plan_, fetch);
-    if (fetch.form == Fetch::Form::packed) report_.spilled_bytes += fetch.length;
+    const TileFetch read =
+        tile_fetch(plan_, fetcher_.packed(), *next, has_own_memory_ ? 0 : ring_.slot_bytes);
+    const Fetch& fetch = window_.add(read);
+    const TiledTensor& tensor = plan_.tensor_of_tile(*next);
+    if (*next + read.tiles == tensor.first_tile + tensor.tiles) choice_of(tensor) = Choice::open;
+    const uint64_t bytes = fetch.length + other_extents(plan_, fetcher_.packed(), fetch).bytes();
+    report_.units[fetch.unit].bytes += bytes;
+    if (fetch.form == Fetch::Form::packed) report_.spilled_bytes += bytes;
     fetcher_.submit(fetch);
   }
 }
@@ -178,7 +211,9 @@ bool TileStream::await(uint32_t tile) {
   const double start = now();
   if (!poll()) return false;
   if (fetcher_.in_flight() == 0) report_.units[plan_.tile(tile).unit].compute += start - left_at_;
+  next_tile();  // passes over what is not wanted: that needs no slot
   window_.seek(tile);
+  if (window_.next() == tile) choice_of(plan_.tensor_of_tile(tile)) = Choice::wanted;
   while (pump()) {
     const SweepWindow::Entry* e = window_.wanted();
     if (e != nullptr && e->state == SweepWindow::State::ready) {
@@ -213,7 +248,7 @@ bool TileStream::use(uint32_t tile) {
   if (!await(tile)) return false;
   const SweepWindow::Entry& e = *window_.wanted();
   const std::optional<Weight> weight =
-      e.is_packed() ? fetcher_.in_place(e.fetch.move, e.read.bytes) : e.fetch.tile;
+      e.is_packed() ? fetcher_.in_place(e.fetch.move, e.read) : e.fetch.tile;
   if (!weight) return false;
   held_ = *weight;
   note_stats(window_.hold());
@@ -227,6 +262,21 @@ void TileStream::let_go(DeviceStream& stream) {
   window_.let_go();
 }
 
+// Returns whether a pass may read nothing after it: it has the last tile, or that one's expert may
+// not be wanted.
+bool TileStream::may_be_last(const SweepWindow::Entry& held) const {
+  return held.has(plan_.sweep_tiles() - 1) ||
+         (is_routed(plan_.sweep.back()) &&
+          held.fetch.unit == plan_.tile(plan_.sweep_tiles() - 1).unit);
+}
+
+void TileStream::expect(const Param& param, bool is_wanted) {
+  const std::span<const TiledTensor> tensors = tensors_of_.at(&param);
+  for (const TiledTensor& t : tensors) choice_of(t) = is_wanted ? Choice::wanted : Choice::unwanted;
+  // Where the sweep's end is not wanted, perhaps no more tiles are.
+  if (!is_wanted && &tensors.back() == &plan_.sweep.back()) index_.refuse_changes();
+}
+
 WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& stream) {
   const uint32_t wanted = tile_index(param, row);
   if (window_.held() != nullptr && !window_.held()->has(wanted)) let_go(stream);
@@ -234,8 +284,7 @@ WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& strea
   }
   const SweepWindow::Entry& held = *window_.held();
   left_at_ = now();
-  // Every pass needs the last tile, and nothing that was read follows it.
-  if (held.has(plan_.sweep_tiles() - 1)) index_.refuse_changes();
+  if (may_be_last(held)) index_.refuse_changes();
   const int64_t first_row = plan_.tile_row(plan_.tile(wanted));
   return {rows_from(held_, first_row - plan_.tile_row(plan_.tile(held.first))), first_row};
 }

@@ -4,9 +4,10 @@
 // and submits as many reads as there are slots, so that the disk has work while it computes. No
 // other thread is between the disk and compute. Workers encode stored tiles, a few ahead of
 // compute; where they are late compute encodes by itself. Codes of the spill cache are used in the
-// slot where they arrived, all tiles of a read at once. On a device with memory of its own the tile
-// buffers are there: a tile is encoded on its way, and a buffer is reused when the device is done
-// with it.
+// slot where they arrived, all tiles of a read at once. Reads stop before parameters that only some
+// tokens use until the step's router has chosen, and pass over those that it has not. On a device
+// with memory of its own the tile buffers are there: a tile is encoded on its way, and a buffer is
+// reused when the device is done with it.
 #pragma once
 
 #include <chrono>
@@ -61,6 +62,7 @@ class TileStream final : public WeightStream {
   TileStream& operator=(const TileStream&) = delete;
 
   WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) override;
+  void expect(const Param& param, bool is_wanted) override;
   void embed(const Param& table, std::span<const int32_t> ids, Tensor out,
              DeviceStream& stream) override;
 
@@ -73,6 +75,7 @@ class TileStream final : public WeightStream {
 
   Fetcher::Ring ring(const SpillLayout* packed);
   void open();
+  std::optional<uint32_t> next_tile();
   void submit();
   // Return false where a source has failed: the next await() opens what remains.
   [[nodiscard]] bool receive(const Fetcher::Arrival& arrival);
@@ -85,12 +88,19 @@ class TileStream final : public WeightStream {
   void note_stats(const SweepWindow::Entry& entry);
   void note_waits(const SweepWindow::Entry& entry, double start);
 
+  // The choice of a router, as far as it concerns the next round's read of a tensor.
+  enum class Choice : uint8_t { open, wanted, unwanted };
+  Choice& choice_of(const TiledTensor& tensor);
+  bool is_routed(const TiledTensor& tensor) const;
+  bool may_be_last(const SweepWindow::Entry& held) const;
+
   uint32_t tile_index(const Param& param, int64_t row) const;
   std::byte* buffer_memory(uint32_t buffer) const;
   double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   const ReadPlan& plan_;
   const io::CheckpointIndex& index_;
+  const bool has_own_memory_;  // the device
   LoadOptions options_;
   std::stop_token stop_;
   Lease lists_;  // of the next one, and of stats_
@@ -109,9 +119,11 @@ class TileStream final : public WeightStream {
   double left_at_ = 0;  // when compute got it [s]
   RowLookup rows_;
   StreamReport report_;
-  // Encoding errors of each tensor of the sweep, in the order of its tiles, counted once.
+  // The state of each tensor of the sweep; its encoding errors are counted once, in the order of
+  // its tiles.
   struct TensorStats {
     uint32_t tiles = 0;
+    Choice choice = Choice::open;
     EncodeStats sum;
   };
   static_assert(sizeof(TensorStats) <= kTileStatsBytes);

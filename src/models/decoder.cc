@@ -134,6 +134,7 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     }
     branch.output_norm = add_norm(mlp.output_norm, number);
     branch.stream_norm = add_norm(mlp.stream_norm, number);
+    branch.sum_norm = add_norm(mlp.sum_norm, number);
     branch.multiplier = mlp.multiplier;
   }
   if (spec.scalar.empty()) return;
@@ -142,9 +143,10 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
 }
 
 void DecoderLayer::check_beside(BranchInput input) const {
-  check(
-      input == BranchInput::stream || (branches_.size() == 1 && branches_.front().norm != nullptr),
-      "what stands beside a branch is a layer's second, and that one has a norm");
+  if (input == BranchInput::stream) return;
+  check(!branches_.empty() && branches_.back().input == BranchInput::stream &&
+            branches_.back().norm != nullptr,
+        "what stands beside a branch is the only one, and that one has a norm");
 }
 
 const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
@@ -200,7 +202,12 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
       read(other->norm != nullptr ? other->norm : branch.norm, normed);
       compute(branch, context, batch, act, beside, act.beside(rows));
       compute(*other, context, batch, act, normed, wide);
-      kernels.add(residual, beside);
+      if (other->sum_norm != nullptr) {
+        kernels.add(normed, beside);
+        other->sum_norm->forward(kernels, normed, normed);
+      } else {
+        kernels.add(residual, beside);
+      }
       ++i;
     }
     delta = true;

@@ -58,7 +58,7 @@ class DecoderLayer : public Module {
   }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
-  bool waits(const Kernels& kernels) const;                    // forward() for the stream
+  bool waits(const Kernels& kernels) const;           // forward() for the stream
   std::vector<KvScaleNames> kv_scale_names() const;   // of each mixer; a state has none
   std::vector<std::vector<KvSpec>> kv_specs() const;  // of each mixer
 
@@ -71,6 +71,7 @@ class DecoderLayer : public Module {
     const Experts* experts = nullptr;
     const Norm* output_norm = nullptr;  // or none
     const Norm* stream_norm = nullptr;  // or none
+    const Norm* sum_norm = nullptr;     // or none
     float input_multiplier = 1;
     float multiplier = 1;
     size_t caches = 0;  // of a mixer: its number in the model

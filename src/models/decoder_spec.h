@@ -23,6 +23,8 @@ struct MlpSpec {
   std::string name;
   Dimension width;
   Activation activation = Activation::silu;
+  float limit = 0;  // of a clamped SwiGLU, and its alpha
+  float alpha = 0;
   std::vector<std::string> values = {};  // tensors of one element that the activation takes
   float gate_multiplier = 1;             // of what the activation is taken of
   LinearSpec up;  // gate and up: activation(gate) * up; or one part: activation(it)
@@ -41,7 +43,15 @@ struct ExpertsSpec {
   int64_t count = 0;
   LinearSpec router;  // one part, of `count` outputs
   RouterParams choice = {};
-  std::string choice_bias = {};  // the tensor that is choice.bias; empty: none
+  std::string choice_bias = {};     // the tensor that is choice.bias; empty: none
+  std::string choice_factors = {};  // the tensor that is choice.factors; empty: none
+  // The weight of a norm through which the router reads the residual stream, in
+  // the place of the experts' input; empty: it reads what they do. Its logits
+  // are then multiplied.
+  std::string stream_scale = {};
+  NormParams stream_norm = {};
+  float logit_multiplier = 1;
+  bool weighs_input = false;  // the weights of a row's experts are those of their input
   MlpSpec expert;
   // Tensors of all experts' gate and up, and of their down, that some checkpoints have in the place
   // of the experts' own; without ".weight". Empty: none has.
@@ -51,8 +61,8 @@ struct ExpertsSpec {
   std::string shared_gate = {};  // of one output, whose sigmoid is the weight of `shared`; or none
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.router, s.choice_bias, s.expert, s.stacked_gate_up, s.stacked_down, s.shared,
-          s.shared_gate);
+    visit(s.name, s.router, s.choice_bias, s.choice_factors, s.stream_scale, s.expert,
+          s.stacked_gate_up, s.stacked_down, s.shared, s.shared_gate);
   }
 };
 
@@ -88,10 +98,11 @@ struct MlpBranch {
   NormSpec output_norm = {};
   float multiplier = 1;
   NormSpec stream_norm = {};
+  NormSpec sum_norm = {};  // of the sum of its output and that of the branch that it is beside
 
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.norm, s.output_norm, s.stream_norm);
+    visit(s.norm, s.output_norm, s.stream_norm, s.sum_norm);
     if (s.experts) {
       visit(*s.experts);
     } else {

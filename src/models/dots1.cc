@@ -32,7 +32,7 @@ DecoderSpec parse_dots1(const JsonFields& c) {
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
   ExpertsSpec experts = read_experts(c, {.count = {"n_routed_experts"}});
-  read_grouped_choice(c, false, experts);
+  read_grouped_choice(c, {.normalized = false}, experts);
   const MlpSpec& mlp = layer.mlps.front().mlp;
   const int64_t width = read_size(c, "moe_intermediate_size", 1408, 4 * kMaxWidth);
   name_experts(experts, mlp, width);

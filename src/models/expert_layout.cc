@@ -20,14 +20,14 @@ ExpertsSpec read_experts(const JsonFields& c, const ExpertKeys& keys) {
   return experts;
 }
 
-void read_grouped_choice(const JsonFields& c, bool absent_normalized, ExpertsSpec& experts) {
+void read_grouped_choice(const JsonFields& c, const GroupedChoice& absent, ExpertsSpec& experts) {
   RouterParams& choice = experts.choice;
   choice.score = RouterScore::sigmoid;
-  choice.groups = read_size(c, "n_group", 1, experts.count);
-  choice.groups_used = read_size(c, "topk_group", 1, choice.groups);
-  choice.normalized = read_boolean(c, "norm_topk_prob", absent_normalized);
+  choice.groups = read_size(c, "n_group", absent.groups, experts.count);
+  choice.groups_used = read_size(c, "topk_group", absent.groups_used, choice.groups);
+  choice.normalized = read_boolean(c, "norm_topk_prob", absent.normalized);
   choice.added = 1e-20F;
-  choice.factor = read_factor(c, "routed_scaling_factor", 1);
+  choice.factor = read_factor(c, "routed_scaling_factor", absent.factor);
   if (experts.count % choice.groups != 0)
     fail(ErrorKind::refused, "{}: n_group ({}) does not divide the {} experts", c.where(),
          choice.groups, experts.count);
@@ -64,14 +64,35 @@ void stack_experts(ExpertsSpec& experts, const std::string& gate_up, const std::
   expert.down.parts = {{.source = down, .stacked = true, .bare = bare}};
 }
 
+namespace {
+
+// Reads a part of an expert from the tensor of all experts, where there is one: "a.{e}.b" of "a.b".
+void stack_part(PartSpec& part, int64_t layer, const io::CheckpointIndex& index) {
+  constexpr std::string_view kExpert = ".{e}";
+  const size_t at = part.source.find(kExpert);
+  if (at == std::string::npos) return;
+  std::string all = part.source;
+  all.erase(at, kExpert.size());
+  if (!index.is_named(name_in_layer(all, layer) + ".weight")) return;
+  part.source = std::move(all);
+  part.stacked = true;
+}
+
+}  // namespace
+
 void choose_expert_layout(DecoderSpec& spec, const io::CheckpointIndex& index) {
   for (size_t kind = 0; kind < spec.kinds.size(); ++kind) {
     const auto layer = std::ranges::find(spec.layers, kind) - spec.layers.begin();
     for (MlpBranch& branch : spec.kinds[kind].mlps) {
-      if (!branch.experts || branch.experts->stacked_gate_up.empty()) continue;
+      if (!branch.experts) continue;
       ExpertsSpec& experts = *branch.experts;
-      if (!index.is_named(name_in_layer(experts.stacked_gate_up, layer))) continue;
-      stack_experts(experts, experts.stacked_gate_up, experts.stacked_down, true);
+      for (LinearSpec* linear : {&experts.expert.up, &experts.expert.down})
+        for (PartSpec& part : linear->parts) stack_part(part, layer, index);
+      if (experts.stacked_gate_up.empty()) continue;
+      const std::string stacked = name_in_layer(experts.stacked_gate_up, layer);
+      const bool bare = index.is_named(stacked);
+      if (bare || index.is_named(stacked + ".weight"))
+        stack_experts(experts, experts.stacked_gate_up, experts.stacked_down, bare);
     }
   }
 }

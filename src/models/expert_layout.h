@@ -22,9 +22,17 @@ struct ExpertKeys {
 // How many experts there are, and how many a token has. Throws Error(refused) that names the key.
 ExpertsSpec read_experts(const JsonFields& config, const ExpertKeys& keys);
 
-// Sigmoid scores with a bias for the choice, and groups (DeepSeek-V3's router): n_group,
-// topk_group, norm_topk_prob and routed_scaling_factor.
-void read_grouped_choice(const JsonFields& config, bool absent_normalized, ExpertsSpec& experts);
+// Defaults of the keys n_group, topk_group, norm_topk_prob and
+// routed_scaling_factor.
+struct GroupedChoice {
+  bool normalized = true;
+  int64_t groups = 1;
+  int64_t groups_used = 1;
+  double factor = 1;
+};
+// Sigmoid scores with a bias for the choice, and groups (DeepSeek-V3's router).
+void read_grouped_choice(const JsonFields& config, const GroupedChoice& absent,
+                         ExpertsSpec& experts);
 
 // The MLP under another name, and of another width.
 MlpSpec mlp_like(const MlpSpec& mlp, const std::string& name, int64_t width);

@@ -1,6 +1,7 @@
 #include "src/models/experts.h"
 
 #include "src/base/error.h"
+#include "src/nn/weight_stream.h"
 
 namespace sluice {
 
@@ -16,10 +17,14 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
                              Rank{}, ParamRole::router);
   };
   router_ = &one_part(spec.router, spec.count);
-  if (!spec.choice_bias.empty()) {
-    const std::string name = name_in_layer(spec.choice_bias, layer);
-    choice_bias_ = &add_param(make_vector(name, ParamRole::bias, {{name, spec.count}}, {}, 1));
-  }
+  auto vector = [&](const std::string& source, int64_t size) -> const Param* {
+    if (source.empty()) return nullptr;
+    const std::string name = name_in_layer(source, layer);
+    return &add_param(make_vector(name, ParamRole::bias, {{name, size}}, {}, 1));
+  };
+  choice_bias_ = vector(spec.choice_bias, spec.count);
+  choice_factors_ = vector(spec.choice_factors, spec.count);
+  stream_scale_ = vector(spec.stream_scale, hidden_size);
   for (int64_t e = 0; e < spec.count; ++e) {
     Mlp& expert = add_child<Mlp>(spec.expert, ModulePlace{layer, e}, hidden_size, rank);
     expert.set_used(static_cast<double>(spec.choice.used) / static_cast<double>(spec.count));
@@ -72,7 +77,8 @@ std::optional<ExpertMatrix> matrix_of(std::span<const Mlp* const> experts, Get g
 std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const {
   const MlpSpec& spec = spec_.expert;
   const Mlp& first = *experts_.front();
-  if (!one_rank_ || first.has_values() || spec.times_layer_input) return std::nullopt;
+  if (!one_rank_ || first.has_values() || spec.times_layer_input || spec_.weighs_input)
+    return std::nullopt;
   ExpertWeights w{.count = std::ssize(experts_), .up = {}, .down = {}};
   w.up.first = first.up().weight().value;
   w.down.first = first.down().weight().value;
@@ -93,9 +99,16 @@ std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const 
 
 void Experts::route(const Context& context, const Activations& act, Tensor x) const {
   const Tensor logits = act.mlp(x.rows).columns(0, router_->outputs());
-  router_->forward(context, x, logits);
+  Tensor input = x;
+  if (stream_scale_ != nullptr) {
+    input = act.expert_rows(x.rows).columns(0, hidden_size_);
+    context.kernels.norm(act.residual(x.rows), stream_scale_->value, spec_.stream_norm, input);
+  }
+  router_->forward(context, input, logits);
+  if (spec_.logit_multiplier != 1) context.kernels.scale(logits, spec_.logit_multiplier, nullptr);
   RouterParams params = spec_.choice;
-  if (choice_bias_ != nullptr) params.bias = float_data(choice_bias_);
+  params.bias = float_data(choice_bias_);
+  params.factors = float_data(choice_factors_);
   context.kernels.route(logits.columns(0, spec_.count), params, act.routing().choices);
 }
 
@@ -130,7 +143,7 @@ SharedExpert Experts::shared_expert(const Context& context, const Activations& a
   const Tensor gate = act.mlp(x.rows).columns(0, shared_gate_->outputs());
   shared_gate_->forward(context, x, gate);
   shared.weights = gate.columns(0, 1);
-  context.kernels.activate(Activation::sigmoid, nullptr, shared.weights, {}, shared.weights);
+  context.kernels.activate({Activation::sigmoid}, shared.weights, {}, shared.weights);
   return shared;
 }
 
@@ -159,17 +172,22 @@ void Experts::compute_in_turn(const Context& context, const Activations& act, Te
   check(y.stride == sums.stride && y.cols == sums.cols, "experts: an output as wide as their sum");
   Begins begins;
   make_lists(context, act, x.rows, begins);
+  for (size_t e = 0; e < experts_.size(); ++e) {
+    const bool is_wanted = begins[e + 1] > begins[e];
+    expect(experts_[e]->up().weight(), is_wanted);
+    expect(experts_[e]->down().weight(), is_wanted);
+  }
   kernels.stream().clear(sums.data, sum_bytes);
   for (size_t e = 0; e < experts_.size(); ++e) {
     const int64_t first = begins[e], count = begins[e + 1] - first;
     if (count == 0) continue;
     const std::span<const int32_t> rows(lists.rows + first, static_cast<size_t>(count));
     const Tensor wide = act.expert_rows(count), some = wide.columns(0, hidden_size_);
-    kernels.index_select(x, rows, some);
-    experts_[e]->forward(context, act, some, wide);
     const Tensor weights{reinterpret_cast<std::byte*>(lists.weights + first), DType::f32, count, 1,
                          1};
-    kernels.index_add(some, rows, weights, sum);
+    kernels.index_select(x, rows, spec_.weighs_input ? weights : Tensor{}, some);
+    experts_[e]->forward(context, act, some, wide);
+    kernels.index_add(some, rows, spec_.weighs_input ? Tensor{} : weights, sum);
   }
   if (shared_ != nullptr) add_shared(context, act, x, sum);
   kernels.stream().copy(y.data, sums.data, sum_bytes);

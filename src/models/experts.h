@@ -49,7 +49,9 @@ class Experts : public Module {
   int64_t hidden_size_;
   bool one_rank_;  // whose outputs are no parts of sums
   Linear* router_;
-  const Param* choice_bias_ = nullptr;  // or none
+  const Param* choice_bias_ = nullptr;  // or none, as these
+  const Param* choice_factors_ = nullptr;
+  const Param* stream_scale_ = nullptr;
   std::vector<const Mlp*> experts_;
   const Mlp* shared_ = nullptr;          // or none
   const Linear* shared_gate_ = nullptr;  // or none

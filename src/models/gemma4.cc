@@ -1,4 +1,4 @@
-// Gemma4ForCausalLM (and the language model in Gemma4ForConditionalGeneration), without experts:
+// Gemma4ForCausalLM (and the language model in Gemma4ForConditionalGeneration):
 // layers with a window and layers without have heads of their own sizes and their own angles; v has
 // a norm without weight, and may be k; the last layers share keys and values; the small models give
 // each layer a part of a row of a second table.
@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
 
@@ -32,9 +33,6 @@ constexpr LayoutDefaults kGemma4Defaults{.vocab_size = 262144,
 enum : size_t { kWindowRope, kFullRope };
 
 void refuse_others(const JsonFields& c) {
-  if (read_boolean(c, "enable_moe_block", false))
-    fail(ErrorKind::refused, "{}: enable_moe_block is true: experts are not supported yet",
-         c.where());
   if (c.string_or("use_bidirectional_attention", "") == "all")
     fail(ErrorKind::refused, "{}: use_bidirectional_attention is all, which is not supported",
          c.where());
@@ -177,6 +175,32 @@ struct LayerKind {
   bool operator==(const LayerKind&) const = default;
 };
 
+// Experts beside the layer's MLP, chosen by the residual stream. Each of the two has norms of its
+// own, and so has their sum.
+void add_experts(const JsonFields& c, int64_t hidden_size, LayerSpec& layer) {
+  MlpBranch& dense = layer.mlps.front();
+  MlpBranch sparse = dense;
+  sparse.input = BranchInput::layer_input;
+  ExpertsSpec experts = read_experts(c, {.count = {"num_experts"}, .used = "top_k_experts"});
+  name_experts(experts, mlp_like(dense.mlp, layer.name, dense.mlp.width.size),
+               c.integer("moe_intermediate_size", 1, 4 * kMaxWidth));
+  const std::string router = layer.name + ".router";
+  experts.router = one_linear(router + ".proj", false);
+  experts.choice.normalized = true;
+  experts.choice_factors = router + ".per_expert_scale";
+  experts.stream_scale = router + ".scale";
+  experts.stream_norm = dense.norm.params;
+  experts.logit_multiplier = 1 / std::sqrt(static_cast<float>(hidden_size));
+  stack_experts(experts, layer.name + ".experts.gate_up_proj", layer.name + ".experts.down_proj",
+                true);
+  sparse.experts = std::move(experts);
+  sparse.sum_norm = dense.output_norm;
+  sparse.norm.name = layer.name + ".pre_feedforward_layernorm_2";
+  dense.output_norm.name = layer.name + ".post_feedforward_layernorm_1";
+  sparse.output_norm.name = layer.name + ".post_feedforward_layernorm_2";
+  layer.mlps.push_back(std::move(sparse));
+}
+
 void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec) {
   constexpr int64_t kGemma4Window = 512, kFullEach = 6;
   const auto count = std::ssize(spec.layers);
@@ -219,6 +243,7 @@ DecoderSpec parse_gemma4(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kGemma4Defaults);
   LayerSpec layer = common_layer(c, spec);
   layer.mixers.front().attention().angles = kWindowRope;
+  if (read_boolean(c, "enable_moe_block", false)) add_experts(c, spec.hidden_size, layer);
   add_layer_inputs(c, spec, layer);
   make_kinds(c, layer, spec);
   const int64_t full_head_dim =

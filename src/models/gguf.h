@@ -19,15 +19,35 @@ namespace sluice {
 std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path,
                                              std::span<const std::filesystem::path> mirrors);
 
-// An architecture of GGUF (general.architecture) and what it is on the hub (gguf_config.cc).
+// An architecture of GGUF (general.architecture) and what it is on the hub: a row of the table in
+// gguf_architectures.cc.
 struct GgufKey {
   std::string_view key;         // after "ARCHITECTURE."
   std::string_view config_key;  // of config.json
 };
+// The end of a tensor's name on the hub: that of the file (".weight", ".bias"), the same for a
+// vector that is a matrix of one row there, or nothing.
+enum class GgufNameEnd : uint8_t { same, one_row, none };
 struct GgufName {
-  std::string_view name;      // without ".weight" or ".bias"; of a layer: after "blk.N."
-  std::string_view hub_name;  // "{}" stands for the layer's number
+  std::string_view name;  // without ".weight" or ".bias"; of a layer: after "blk.N."
+  // "{}" stands for the layer's number; "{e}", here and above, for the expert's.
+  std::string_view hub_name;
+  GgufNameEnd end = GgufNameEnd::same;
 };
+// A value of config.json that is always the same, unless a key says another.
+struct GgufValue {
+  std::string_view config_key;
+  std::string_view json;
+};
+// A boolean of config.json: whether a layer has the tensor.
+struct GgufSign {
+  std::string_view tensor;  // after "blk.N."
+  std::string_view config_key;
+};
+// A width of config.json, where no key has it: the outputs of a layer's tensor.
+using GgufWidth = GgufSign;
+// The function of a router's scores, as expert_gating_func has it; none: there are no experts.
+enum class GgufScores : uint8_t { none, softmax, sigmoid };
 struct GgufArchitecture {
   std::string_view name;
   std::string_view architecture;  // of config.json
@@ -39,7 +59,15 @@ struct GgufArchitecture {
   // Scores are divided by sqrt(query_pre_attn_scalar), of which no key tells: in the model with so
   // many layers it is hidden_size / heads, in others the size of a head. 0: config.json has none.
   int64_t deepest = 0;
+  std::string_view only_with = {};  // the key is above 0; such rows come before others of the name
+  GgufScores scores = GgufScores::none;
+  std::vector<GgufValue> values = {};
+  std::vector<GgufSign> signs = {};
+  std::vector<GgufWidth> widths = {};
 };
+inline constexpr std::string_view kGgufFrequencyBase = "rope.freq_base";
+const std::vector<GgufArchitecture>& gguf_architectures();
+
 // Factors of longrope, from small tensors of the file; empty: none.
 struct RopeFactors {
   std::vector<double> short_ones;
@@ -55,8 +83,8 @@ LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::Gg
 // Ids of the tokens that end a text: those that keys name, then those that are known by their texts
 // (gguf_end_tokens.cc).
 std::vector<int64_t> gguf_end_ids(const io::GgufHeader& header);
-// The hub's name of a tensor; its own where the architecture has none.
-std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name);
+// Gives a tensor the hub's name; it keeps its own where the architecture has none.
+void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& tensor);
 
 // tokenizer.ggml.* (gguf_tokenizer.cc); nullopt where the file has none.
 std::optional<Tokenizer> gguf_tokenizer(const io::GgufHeader& header);

@@ -13,152 +13,22 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kFrequencyBase = "rope.freq_base";
 constexpr std::string_view kKvHeads = "attention.head_count_kv", kMlpWidth = "feed_forward_length";
-
-// Llama's, which most share. Keys whose values mean something else elsewhere are in the rows of
-// the architectures.
-const std::vector<GgufKey> kGgufKeys{
-    {"context_length", "max_position_embeddings"},
-    {"embedding_length", "hidden_size"},
-    {"block_count", "num_hidden_layers"},
-    {kMlpWidth, "intermediate_size"},
-    {"attention.head_count", "num_attention_heads"},
-    {kKvHeads, "num_key_value_heads"},
-    {"attention.key_length", "head_dim"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {kFrequencyBase, "rope_theta"},
-};
-const std::vector<GgufName> kNames{
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"attn_norm", "model.layers.{}.input_layernorm"},
-    {"attn_q", "model.layers.{}.self_attn.q_proj"},
-    {"attn_k", "model.layers.{}.self_attn.k_proj"},
-    {"attn_v", "model.layers.{}.self_attn.v_proj"},
-    {"attn_output", "model.layers.{}.self_attn.o_proj"},
-    {"ffn_norm", "model.layers.{}.post_attention_layernorm"},
-    {"ffn_gate", "model.layers.{}.mlp.gate_proj"},
-    {"ffn_up", "model.layers.{}.mlp.up_proj"},
-    {"ffn_down", "model.layers.{}.mlp.down_proj"},
-};
-const std::vector<GgufName> kHeadNorms{
-    {"attn_q_norm", "model.layers.{}.self_attn.q_norm"},
-    {"attn_k_norm", "model.layers.{}.self_attn.k_norm"},
-};
-const std::vector<GgufName> kGemmaNorms{
-    {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
-    {"ffn_norm", "model.layers.{}.pre_feedforward_layernorm"},
-    {"post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
-};
-const std::vector<GgufName> kGpt2Names{
-    {"token_embd", "transformer.wte"},
-    {"position_embd", "transformer.wpe"},
-    {"output_norm", "transformer.ln_f"},
-    {"output", "lm_head"},
-    {"attn_norm", "transformer.h.{}.ln_1"},
-    {"attn_qkv", "transformer.h.{}.attn.c_attn"},
-    {"attn_output", "transformer.h.{}.attn.c_proj"},
-    {"ffn_norm", "transformer.h.{}.ln_2"},
-    {"ffn_up", "transformer.h.{}.mlp.c_fc"},
-    {"ffn_down", "transformer.h.{}.mlp.c_proj"},
-};
-const std::vector<GgufName> kNeoxNames{
-    {"token_embd", "gpt_neox.embed_in"},
-    {"output_norm", "gpt_neox.final_layer_norm"},
-    {"output", "embed_out"},
-    {"attn_norm", "gpt_neox.layers.{}.input_layernorm"},
-    {"attn_qkv", "gpt_neox.layers.{}.attention.query_key_value"},
-    {"attn_output", "gpt_neox.layers.{}.attention.dense"},
-    {"ffn_norm", "gpt_neox.layers.{}.post_attention_layernorm"},
-    {"ffn_up", "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
-    {"ffn_down", "gpt_neox.layers.{}.mlp.dense_4h_to_h"},
-};
-const std::vector<GgufName> kPhi3Names{
-    {"attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
-    {"ffn_up", "model.layers.{}.mlp.gate_up_proj"},
-};
-
-// `first`, and those of `second` that it has not.
-template <class Row>
-std::vector<Row> merged(std::vector<Row> first, const std::vector<Row>& second, auto key) {
-  const size_t own = first.size();
-  for (const Row& row : second) {
-    auto end = first.begin() + static_cast<ptrdiff_t>(own);
-    if (std::ranges::find(first.begin(), end, std::invoke(key, row), key) == end)
-      first.push_back(row);
-  }
-  return first;
-}
-std::vector<GgufKey> with_common(const std::vector<GgufKey>& keys) {
-  return merged(keys, kGgufKeys, &GgufKey::key);
-}
-std::vector<GgufName> with(const std::vector<GgufName>& names, const std::vector<GgufName>& more) {
-  return merged(names, more, &GgufName::name);
-}
-
-// The converter of llama.cpp writes the rows of q and k of these so that the two of a rotary pair
-// are neighbours, adds the 1 of Gemma's norms to the weights, ...
-const std::vector<GgufArchitecture>& architectures() {
-  static const std::vector<GgufArchitecture> all{
-      {"llama", "LlamaForCausalLM", "llama", kGgufKeys, kNames, {.interleaved_rope = true}},
-      {"qwen2", "Qwen2ForCausalLM", "qwen2", kGgufKeys, kNames, {}},
-      {"qwen3", "Qwen3ForCausalLM", "qwen3", kGgufKeys, with(kHeadNorms, kNames), {}},
-      {"gemma", "GemmaForCausalLM", "gemma", kGgufKeys, kNames, {.norms_have_one = true}},
-      {"gemma2",
-       "Gemma2ForCausalLM",
-       "gemma2",
-       with_common({{"attention.sliding_window", "sliding_window"},
-                    {"attn_logit_softcapping", "attn_logit_softcapping"},
-                    {"final_logit_softcapping", "final_logit_softcapping"}}),
-       with(kGemmaNorms, kNames),
-       {.norms_have_one = true},
-       "partial_rotary_factor",
-       46},
-      {"gemma3",
-       "Gemma3ForCausalLM",
-       "gemma3_text",
-       with_common({{"attention.sliding_window", "sliding_window"},
-                    {"final_logit_softcapping", "final_logit_softcapping"},
-                    {"rope.freq_base_swa", "rope_local_base_freq"}}),
-       with(kGemmaNorms, with(kHeadNorms, kNames)),
-       {.norms_have_one = true},
-       "partial_rotary_factor",
-       62},
-      {"gpt2",
-       "GPT2LMHeadModel",
-       "gpt2",
-       {{"context_length", "n_positions"},
-        {"embedding_length", "n_embd"},
-        {"block_count", "n_layer"},
-        {"attention.head_count", "n_head"},
-        {kMlpWidth, "n_inner"},
-        {"attention.layer_norm_epsilon", "layer_norm_epsilon"}},
-       kGpt2Names,
-       {.outputs_first = true}},
-      {"gptneox",
-       "GPTNeoXForCausalLM",
-       "gpt_neox",
-       with_common({{"attention.layer_norm_epsilon", "layer_norm_eps"},
-                    {kFrequencyBase, "rotary_emb_base"},
-                    {"use_parallel_residual", "use_parallel_residual"}}),
-       kNeoxNames,
-       {.stacked_heads = true},
-       "rotary_pct"},
-      {"phi3",
-       "Phi3ForCausalLM",
-       "phi3",
-       with_common({{"attention.sliding_window", "sliding_window"}}),
-       with(kPhi3Names, kNames),
-       {}},
-  };
-  return all;
-}
 
 const io::StoredTensor* find_tensor(const io::GgufCheckpoint& checkpoint, std::string_view name) {
   auto found = std::ranges::find(checkpoint.tensors, name, &io::StoredTensor::name);
   return found == checkpoint.tensors.end() ? nullptr : &*found;
+}
+
+// True for the tensor `rest` of any layer: "blk.N.REST".
+bool is_in_a_layer(std::string_view name, std::string_view rest) {
+  const size_t dot = name.starts_with("blk.") ? name.find('.', 4) : std::string_view::npos;
+  return dot != std::string_view::npos && name.substr(dot + 1) == rest;
+}
+bool has_in_a_layer(const io::GgufCheckpoint& checkpoint, std::string_view rest) {
+  return std::ranges::any_of(checkpoint.tensors, [&](const io::StoredTensor& tensor) {
+    return is_in_a_layer(tensor.name, rest);
+  });
 }
 
 void set_scaling(const JsonFields& fields, const std::string& prefix, const RopeFactors& factors,
@@ -263,6 +133,48 @@ void set_windows(const JsonFields& fields, const io::GgufHeader& header,
   for (int64_t has : sliding) types.push_back(has != 0 ? "sliding_attention" : "full_attention");
 }
 
+// Layers that predict further tokens are counted among the layers, and stand behind them.
+void take_off_more_layers(Json& config) {
+  constexpr const char *kLayers = "num_hidden_layers", *kMore = "num_nextn_predict_layers";
+  if (!config.contains(kMore) || !config.contains(kLayers)) return;
+  const JsonFields made(config, "its metadata");
+  const int64_t layers = made.integer(kLayers, 1, kMaxLayers);
+  config[kLayers] = layers - made.integer(kMore, 0, layers - 1);
+}
+
+// A width of experts, where no key says it.
+void set_width(const io::GgufCheckpoint& checkpoint, const GgufWidth& row, Json& config) {
+  const std::string key(row.config_key);
+  if (config.contains(key)) return;
+  for (const io::StoredTensor& tensor : checkpoint.tensors) {
+    if (!is_in_a_layer(tensor.name, row.tensor) || tensor.shape.size() < 2) continue;
+    config[key] = tensor.shape[tensor.shape.size() - 2];
+    return;
+  }
+}
+
+// Refuses what a router's keys say and the family's experts have not.
+void check_experts(const JsonFields& fields, const std::string& prefix,
+                   const GgufArchitecture& architecture) {
+  const auto refuse = [&](const std::string& key) {
+    fail(ErrorKind::refused, "{}: {} is {}, which is not supported", fields.where(), key,
+         fields.raw(key.c_str()).dump());
+  };
+  const std::string count = prefix + "expert_count", scores = prefix + "expert_gating_func",
+                    factor = prefix + "expert_weights_scale";
+  if (architecture.scores == GgufScores::none) {
+    if (fields.integer_or(count.c_str(), 0, INT32_MAX, 0) > 0) refuse(count);
+    return;
+  }
+  const auto expected = static_cast<int64_t>(architecture.scores);
+  const int64_t stored = fields.integer_or(scores.c_str(), 0, INT32_MAX, 0);
+  if (stored != 0 && stored != expected) refuse(scores);
+  const bool takes_factor = std::ranges::any_of(
+      architecture.keys, [](const GgufKey& row) { return row.key == "expert_weights_scale"; });
+  const double by = fields.number_or(factor.c_str(), 0);
+  if (!takes_factor && by != 0 && by != 1) refuse(factor);
+}
+
 // Embedding models may attend to what comes behind a token, too.
 void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
   const std::string causal = prefix + "attention.causal";
@@ -275,10 +187,17 @@ void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
 const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header) {
   const JsonFields fields(header.values, io::printable(header.file.path.string()));
   const std::string name = fields.string("general.architecture");
-  auto found = std::ranges::find(architectures(), name, &GgufArchitecture::name);
-  if (found != architectures().end()) return *found;
+  const auto fits = [&](const GgufArchitecture& a) {
+    if (a.name != name) return false;
+    const std::string key = fmt::format("{}.{}", name, a.only_with);
+    return a.only_with.empty() || fields.number_or(key.c_str(), 0) > 0;
+  };
+  const std::vector<GgufArchitecture>& all = gguf_architectures();
+  auto found = std::ranges::find_if(all, fits);
+  if (found != all.end()) return *found;
   std::vector<std::string_view> known;
-  for (const GgufArchitecture& a : architectures()) known.push_back(a.name);
+  for (const GgufArchitecture& a : all)
+    if (std::ranges::find(known, a.name) == known.end()) known.push_back(a.name);
   fail(ErrorKind::refused, "{}: general.architecture {} is not supported; supported: {}",
        fields.where(), io::printable(name), fmt::join(known, ", "));
 }
@@ -288,16 +207,16 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   const JsonFields fields(checkpoint.header.values,
                           io::printable(checkpoint.header.file.path.string()));
   const std::string prefix = std::string(architecture.name) + ".";
-  const std::string experts = prefix + "expert_count";
-  if (fields.integer_or(experts.c_str(), 0, INT32_MAX, 0) > 0) {
-    fail(ErrorKind::refused, "{}: {} is {}: models with experts are not supported yet",
-         fields.where(), experts, fields.integer(experts.c_str(), 0, INT32_MAX));
-  }
   refuse_bidirectional(fields, prefix);
+  check_experts(fields, prefix, architecture);
   Json config{{"architectures", {architecture.architecture}},
               {"model_type", architecture.model_type},
               {"torch_dtype", torch_dtype(checkpoint)},
               {"tie_word_embeddings", find_tensor(checkpoint, "output.weight") == nullptr}};
+  for (const GgufValue& row : architecture.values)
+    config[std::string(row.config_key)] = Json::parse(row.json);
+  for (const GgufSign& row : architecture.signs)
+    config[std::string(row.config_key)] = has_in_a_layer(checkpoint, row.tensor);
   for (const GgufKey& row : architecture.keys) {
     const std::string key = prefix + std::string(row.key);
     const std::vector<int64_t> of_layers =
@@ -310,13 +229,15 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
       config[std::string(row.config_key)] = of_layers.front();
     } else if (fields.has(key.c_str())) {
       config[std::string(row.config_key)] = fields.raw(key.c_str());
-    } else if (row.key == kFrequencyBase) {
+    } else if (row.key == kGgufFrequencyBase) {
       config[std::string(row.config_key)] = 10000;  // the format's default, not the class's
     }
   }
   // Converters do not agree on vocab_size; the table's rows are what there is.
   if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
     config["vocab_size"] = table->shape.rows();
+  take_off_more_layers(config);
+  for (const GgufWidth& row : architecture.widths) set_width(checkpoint, row, config);
   set_windows(fields, checkpoint.header, std::string(architecture.name), config);
   set_scaling(fields, prefix, factors, config);
   set_rotated(fields, prefix, architecture.rotated_key, config);
@@ -337,23 +258,37 @@ LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::Gg
   return counts;
 }
 
-std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name) {
-  std::string_view rest = name, layer;
+void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& tensor) {
+  std::string_view rest = tensor.name, layer, expert;
   if (rest.starts_with("blk.")) {
     const size_t dot = rest.find('.', 4);
-    if (dot == std::string_view::npos) return std::string(name);
+    if (dot == std::string_view::npos) return;
     layer = rest.substr(4, dot - 4);
     rest = rest.substr(dot + 1);
   }
   const size_t dot = rest.rfind('.');
-  if (dot == std::string_view::npos) return std::string(name);
-  auto found = std::ranges::find(architecture.names, rest.substr(0, dot), &GgufName::name);
-  if (found == architecture.names.end()) return std::string(name);
+  if (dot == std::string_view::npos) return;
+  std::string name(rest.substr(0, dot));
+  // Older files have a tensor for each expert: "ffn_up.N.weight".
+  const size_t number = name.find_last_not_of("0123456789") + 1;
+  if (number < name.size() && number > 0 && name[number - 1] == '.') {
+    expert = rest.substr(number, name.size() - number);
+    name.replace(number, std::string::npos, "{e}");
+  }
+  auto found = std::ranges::find(architecture.names, name, &GgufName::name);
+  if (found == architecture.names.end()) return;
   std::string hub(found->hub_name);
-  const size_t number = hub.find("{}");
-  if ((number == std::string::npos) != layer.empty()) return std::string(name);
-  if (!layer.empty()) hub.replace(number, 2, layer);
-  return hub + std::string(rest.substr(dot));
+  const auto put = [&](std::string_view place, std::string_view value) {
+    const size_t at = hub.find(place);
+    if ((at == std::string::npos) != value.empty()) return false;
+    if (!value.empty()) hub.replace(at, place.size(), value);
+    return true;
+  };
+  if (!put("{}", layer) || !put("{e}", expert)) return;
+  if (found->end != GgufNameEnd::none) hub += rest.substr(dot);
+  tensor.name = std::move(hub);
+  if (found->end == GgufNameEnd::one_row && tensor.shape.size() == 1)
+    tensor.shape = Shape{1, tensor.shape[0]};
 }
 
 }  // namespace sluice

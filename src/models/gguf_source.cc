@@ -58,8 +58,7 @@ class GgufSource : public ModelSource {
 
 io::CheckpointIndex GgufSource::index() const {
   std::vector<io::StoredTensor> tensors = checkpoint_.tensors;
-  for (io::StoredTensor& tensor : tensors)
-    tensor.name = gguf_tensor_name(architecture_, tensor.name);
+  for (io::StoredTensor& tensor : tensors) rename_gguf_tensor(architecture_, tensor);
   io::CheckpointIndex index(checkpoint_.files, std::move(tensors), {});
   for (const io::FileCopy& copy : checkpoint_.copies) index.add_copy(copy);
   return index;

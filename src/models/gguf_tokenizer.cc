@@ -51,13 +51,22 @@ constexpr auto kPreNames = std::to_array<PreName>({
     {"starcoder", {.single_digits = true}},
     {"refact", {.single_digits = true}},
     {"smollm", {.single_digits = true}},
+    {"command-r", {.single_digits = true}},
+    {"exaone", {.single_digits = true}},
     {"llama-bpe", kOfLlama3},
     {"llama3", kOfLlama3},
     {"llama-v3", kOfLlama3},
+    {"dbrx", {.pattern = split_patterns::kThreeDigits}},
+    {"smaug-bpe", {.pattern = split_patterns::kThreeDigits}},
+    {"glm4", {.pattern = split_patterns::kThreeDigits}},
+    {"chatglm-bpe", {.pattern = split_patterns::kThreeDigits}},
     {"qwen2", kOfQwen2},
+    {"stablelm2", {.pattern = split_patterns::kOneDigit}},
+    {"hunyuan", {.pattern = split_patterns::kOneDigit}},
     {"deepseek-r1-qwen", {.pattern = split_patterns::kOneDigit}},
     {"tekken", {.pattern = split_patterns::kCasedOneDigit, .ignore_merges = true, .add_bos = true}},
     {"gpt-4o", {.pattern = split_patterns::kCasedThreeDigits}},
+    {"minimax-m2", {.pattern = split_patterns::kCasedThreeDigits}},
 });
 
 const PreKind& find_pre_kind(const JsonFields& fields) {

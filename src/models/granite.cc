@@ -49,7 +49,8 @@ ExpertsSpec granite_experts(const JsonFields& c, const std::string& layer, const
   name_experts(experts, mlp_like(mlp, name, mlp.width.size), mlp.width.size);
   experts.router = one_linear(name + ".router.layer", false);
   experts.choice.normalized = true;
-  stack_experts(experts, name + ".input_linear", name + ".output_linear", false);
+  experts.stacked_gate_up = name + ".input_linear";
+  experts.stacked_down = name + ".output_linear";
   return experts;
 }
 

@@ -77,11 +77,12 @@ struct AttentionSpec {
   Dimension kv_heads;
   int64_t head_dim = 0;
   int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
+  int64_t chunk = 0;   // it attends to none before the last multiple of this; 0: to all
   float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
   float soft_cap = 0;  // of scores; 0: none
   float alibi = 0;     // scores have ALiBi's slopes times this; 0: none
-  // How queries and keys are rotated by the angles of one of the model's ropes; nullopt: not at
-  // all.
+  // How queries and keys are rotated by the angles of one of the model's ropes;
+  // nullopt: not at all.
   std::optional<RopePairing> rope = RopePairing::halves;
   size_t angles = 0;
   std::optional<size_t> query_angles = {};  // angles of queries, where they differ
@@ -94,8 +95,11 @@ struct AttentionSpec {
   NormSpec v_norm = {};                   // of each head of v
   HeadNorms head_norms = HeadNorms::one;  // of q and k
   bool norms_after_rope = false;
-  bool output_gate = false;  // the last of qkv's parts, of whose sigmoid the output is times
-  LinearSpec output;         // one part
+  bool output_gate = false;  // the output is multiplied by the sigmoid of qkv's last part
+  // The tensor of the heads' sinks: logits that take part in the softmax and
+  // bring no value; empty: none.
+  std::string sinks = {};
+  LinearSpec output;  // one part
 
   MixerWidths widths(Rank rank) const;
   // Refuses (Error usage) ranks among which it cannot be divided.
@@ -103,7 +107,44 @@ struct AttentionSpec {
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.qkv, s.q_norm, s.k_norm, s.v_norm, s.output);
+    visit(s.name, s.qkv, s.q_norm, s.k_norm, s.v_norm, s.sinks, s.output);
+  }
+};
+
+// Multi-head latent attention (MLA, arXiv:2405.04434): all heads' keys and
+// values are products of one latent vector a token, which the cache has, and of
+// a key that is rotated and that all heads share. The products are absorbed
+// into queries and outputs. A head's query is [nope, rope].
+struct MlaSpec {
+  std::string name;
+  int64_t heads = 0;
+  int64_t nope_dim = 0;
+  int64_t rope_dim = 0;
+  int64_t value_dim = 0;
+  int64_t rank = 0;            // of the latent vectors
+  int64_t query_rank = 0;      // 0: queries are products of the input
+  LinearSpec query_down = {};  // one part, with query_rank alone
+  NormSpec query_norm = {};
+  LinearSpec query = {};  // one part
+  LinearSpec kv_down;     // one part: the latent vector, then the shared key
+  NormSpec kv_norm = {};
+  std::string kv_up;  // of each head, nope_dim rows of keys, then value_dim of values
+  LinearSpec output;  // one part
+  float scale = 0;    // of scores
+  RopePairing rope = RopePairing::neighbours;
+  size_t angles = 0;
+  size_t query_angles = 0;                 // of queries, which may grow with their position
+  std::optional<size_t> nope_angles = {};  // zeros, by which the other part of them grows, too
+
+  int64_t query_dim() const { return nope_dim + rope_dim; }
+  int64_t key_dim() const { return rank + rope_dim; }
+  Dimension head_rows(int64_t each) const { return {.size = heads * each, .unit = each}; }
+  MixerWidths widths(Rank rank) const;
+  void check_ranks(Rank rank) const;
+  void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.kv_up, s.output);
   }
 };
 
@@ -201,7 +242,8 @@ struct MambaSpec {
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.input, s.convolution, s.scan_inputs, s.norms, s.steps, s.log_rates, s.skip, s.output);
+    visit(s.name, s.input, s.convolution, s.scan_inputs, s.norms, s.steps, s.log_rates, s.skip,
+          s.output);
   }
 };
 
@@ -222,7 +264,7 @@ struct ShortConvolutionSpec {
   }
 };
 
-using MixerSpec =
-    std::variant<AttentionSpec, GatedDeltaNetSpec, Mamba2Spec, MambaSpec, ShortConvolutionSpec>;
+using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaNetSpec, Mamba2Spec, MambaSpec,
+                               ShortConvolutionSpec>;
 
 }  // namespace sluice

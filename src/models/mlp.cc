@@ -45,9 +45,11 @@ void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tens
   Tensor second = spec_.up.parts.size() > 1 ? up_->part(inner, 1) : Tensor{};
   if (spec_.times_layer_input)
     second = act.layer_inputs(x.rows).columns(layer_input_.begin, layer_input_.count);
-  const auto* values =
-      values_ != nullptr ? reinterpret_cast<const float*>(values_->value.data) : nullptr;
-  context.kernels.activate(spec_.activation, values, first, second, first);
+  const ActivationParams activation{.kind = spec_.activation,
+                                    .values = float_data(values_),
+                                    .limit = spec_.limit,
+                                    .alpha = spec_.alpha};
+  context.kernels.activate(activation, first, second, first);
   down_->forward(context, first, y);
 }
 

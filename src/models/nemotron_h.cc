@@ -34,18 +34,18 @@ const char* named(const JsonFields& c, const char* older, const char* key) {
 
 Mamba2Spec mamba_mixer(const JsonFields& c, const std::string& name, const DecoderSpec& spec) {
   Mamba2Spec mamba = mamba2_mixer(c, name, spec.hidden_size, spec.norm.params,
-                                      {.heads = "mamba_num_heads",
-                                       .head_dim = "mamba_head_dim",
-                                       .absent_head_dim = 64,
-                                       .groups = named(c, "mamba_n_groups", "n_groups"),
-                                       .absent_groups = 8,
-                                       .state = "ssm_state_size",
-                                       .absent_state = 128,
-                                       .width = named(c, "mamba_d_conv", "conv_kernel"),
-                                       .conv_bias = named(c, "mamba_conv_bias", "use_conv_bias"),
-                                       .input_bias = "use_bias",
-                                       .output_bias = "use_bias",
-                                       .activation = "mamba_hidden_act"});
+                                  {.heads = "mamba_num_heads",
+                                   .head_dim = "mamba_head_dim",
+                                   .absent_head_dim = 64,
+                                   .groups = named(c, "mamba_n_groups", "n_groups"),
+                                   .absent_groups = 8,
+                                   .state = "ssm_state_size",
+                                   .absent_state = 128,
+                                   .width = named(c, "mamba_d_conv", "conv_kernel"),
+                                   .conv_bias = named(c, "mamba_conv_bias", "use_conv_bias"),
+                                   .input_bias = "use_bias",
+                                   .output_bias = "use_bias",
+                                   .activation = "mamba_hidden_act"});
   // The class takes these for the limits, whatever time_step_limit says.
   mamba.least_step = read_factor(c, named(c, "mamba_dt_min", "time_step_min"), 0.001);
   mamba.most_step = std::numeric_limits<float>::infinity();
@@ -83,7 +83,7 @@ ExpertsSpec read_moe(const JsonFields& c, const MlpSpec& mlp) {
     fail(ErrorKind::refused, "{}: moe_latent_size is not supported", c.where());
   ExpertsSpec experts = read_experts(
       c, {.count = {"n_routed_experts", "num_local_experts"}, .absent_count = 8, .absent_used = 2});
-  read_grouped_choice(c, true, experts);
+  read_grouped_choice(c, {.normalized = true}, experts);
   name_experts(experts, mlp, read_size(c, "moe_intermediate_size", 7688, 4 * kMaxWidth));
   experts.choice_bias = mlp.name + ".gate.e_score_correction_bias";
   experts.shared =

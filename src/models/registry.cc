@@ -102,15 +102,16 @@ std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
     for (auto* families :
-         {apertus_families,   arcee_families,     bamba_families,      bloom_families,
-          cohere_families,    dots1_families,     ernie4_5_families,   exaone4_families,
-          falcon_families,    falcon_h1_families, gemma4_families,     gemma_families,
-          glm_families,       gpt2_families,      gpt_neox_families,   gptj_families,
-          granite_families,   hunyuan_families,   jamba_families,      lfm2_families,
-          llama_families,     mamba2_families,    mamba_families,      minimax_m2_families,
-          mistral_families,   mixtral_families,   nemotron_h_families, olmo_families,
-          opt_families,       phi3_families,      phi_families,        qwen3_5_families,
-          qwen_families,      seed_oss_families,  smollm3_families,    stablelm_families,
+         {apertus_families,   arcee_families,      bamba_families,      bloom_families,
+          cohere_families,    deepseek_families,   dots1_families,      ernie4_5_families,
+          exaone4_families,   falcon_families,     falcon_h1_families,  gemma4_families,
+          gemma_families,     glm_families,        gpt2_families,       gpt_neox_families,
+          gpt_oss_families,   gptj_families,       granite_families,    hunyuan_families,
+          jamba_families,     lfm2_families,       llama4_families,     llama_families,
+          mamba2_families,    mamba_families,      minimax_m2_families, mistral_families,
+          mixtral_families,   nemotron_h_families, olmo_families,       opt_families,
+          phi3_families,      phi_families,        phimoe_families,     qwen3_5_families,
+          qwen_families,      seed_oss_families,   smollm3_families,    stablelm_families,
           starcoder2_families})
       std::ranges::copy(families(), std::back_inserter(list));
     return list;
@@ -142,17 +143,26 @@ const Family& find_family(const JsonFields& config) {
   return *of_type;
 }
 
+// The tensor of q, k and v has all of q, then all of k, then all of v.
+void stack_heads(AttentionSpec& attention) {
+  int64_t first = 0;
+  for (size_t i = 0; i < attention.qkv.parts.size(); ++i) {
+    attention.qkv.parts[i].view = {.first = first};
+    first += i == 0 ? attention.heads.size : attention.kv_heads.size;
+  }
+}
+
 // Refuses what the decoder cannot be made with.
 void apply(const SourceFacts& facts, Model& model) {
   const auto refuse = [&](std::string_view what) {
     fail(ErrorKind::refused, "{}: {}, which is not supported; give the model as safetensors",
          model.files.config_name, what);
   };
-  if (facts.outputs_first)
-    refuse("its matrices are [outputs, inputs], which GPT-2's are not elsewhere");
-  if (facts.stacked_heads) refuse("its fused q, k and v do not lie head by head");
   DecoderSpec& spec = model.spec;
+  if (facts.outputs_first)
+    each<PartSpec>(spec, [](PartSpec& part) { part.view.transposed = false; });
   each<AttentionSpec>(spec, [&](AttentionSpec& attention) {
+    if (facts.stacked_heads) stack_heads(attention);
     if (facts.interleaved_rope && attention.rope) attention.rope = RopePairing::neighbours;
   });
   if (!use_layer_counts(spec, facts.layers))

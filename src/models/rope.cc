@@ -67,10 +67,6 @@ std::vector<double> factor_list(const JsonFields& scaling, const char* key, int6
   return factors;
 }
 
-double yarn_mscale(double scale, double mscale) {
-  return scale <= 1 ? 1 : 0.1 * mscale * std::log(scale) + 1;
-}
-
 double yarn_attention(const JsonFields& scaling, double factor) {
   double mscale = scaling.number_or("mscale", 0);
   double all_dim = scaling.number_or("mscale_all_dim", 0);
@@ -215,14 +211,18 @@ void scale_llama3(const RopeConfig& rope, std::vector<double>& inverse) {
 
 double position_factor(const RopeConfig& rope, int64_t position) {
   if (rope.position_beta == 0) return 1;
-  return 1 +
-         rope.position_beta * std::log(1 + static_cast<double>(position / rope.original_positions));
+  const int64_t steps = (position + rope.position_offset) / rope.original_positions;
+  return 1 + rope.position_beta * std::log(1 + static_cast<double>(steps));
 }
 
 }  // namespace
 
-// Each number may be fine and what follows from them not: it overflows float32, or is divided by
-// nothing.
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+// Each number may be fine and what follows from them not: it overflows float32,
+// or is divided by nothing.
 void check_angles(const RopeConfig& rope, const std::string& where) {
   constexpr int64_t kLongest = int64_t{1} << 31;
   auto finite = [](float f) { return std::isfinite(f); };

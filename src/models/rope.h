@@ -32,10 +32,12 @@ struct RopeConfig {
   std::vector<double> short_factor = {};  // longrope, dim / 2 each
   std::vector<double> long_factor = {};
   int64_t turning = 0;  // proportional: pairs that rotate, those of the highest frequencies
-  // Heads rotated at position p are multiplied by 1 + beta log(1 + floor(p / original_positions))
-  // (Llama 4, for queries); 0: they are not.
+  // Heads rotated at position p are multiplied by 1 + beta log(1 + floor((p +
+  // offset) / original_positions)) (Llama 4, for queries); 0: they are not.
   double position_beta = 0;
-  // The source's own, dim / 2, by which the frequencies of whatever kind are divided; empty: none.
+  int64_t position_offset = 0;
+  // The source's own, dim / 2, by which the frequencies of whatever kind are
+  // divided; empty: none.
   std::vector<double> factors = {};
 
   // Positions that the scaling is made for: max_positions, or what it extends them to.
@@ -75,6 +77,9 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model);
 bool has_rope_fields(const JsonFields& config);
 // A rope field that only one family has; `absent` where it is missing.
 double rope_number(const JsonFields& config, const char* key, double absent);
+// YaRN's factor of cos and sin, and of the root of the softmax's scale
+// (arXiv:2309.00071, 3.4).
+double yarn_mscale(double factor, double mscale);
 // Refuses angles that are not finite.
 void check_angles(const RopeConfig& rope, const std::string& where);
 

@@ -4,6 +4,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/models/gguf.h"
+#include "src/models/meta.h"
 
 namespace sluice {
 namespace {
@@ -12,6 +13,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
 constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kQuantizationFile = "hf_quant_config.json";
+constexpr const char* kQuantization = "quantization_config";
 
 // A directory as the hub has it.
 class DirectorySource : public ModelSource {
@@ -20,7 +23,20 @@ class DirectorySource : public ModelSource {
       : directory_(std::move(directory)), mirrors_(mirrors.begin(), mirrors.end()) {}
 
   std::string_view config_name() const override { return kConfig; }
-  Json config() const override { return read_json(kConfig); }
+  Json config() const override {
+    Json config = read_json(kConfig);
+    // Some checkpoints say only there what others say in config.json.
+    if (!config.is_object() || !config.value(kQuantization, Json()).is_null()) return config;
+    if (!fs::exists(directory_ / kQuantizationFile)) return config;
+    const Json file = read_json(kQuantizationFile);
+    const JsonFields fields(file, kQuantizationFile);
+    if (!fields.has("quantization")) return config;
+    const JsonFields quantization(fields.raw("quantization"), kQuantizationFile);
+    if (!quantization.has("quant_algo")) return config;  // only of the KV cache
+    config[kQuantization] = fields.raw("quantization");
+    config[kQuantization]["quant_method"] = "modelopt";
+    return config;
+  }
   std::optional<Json> generation_config() const override {
     if (!fs::exists(directory_ / kGeneration)) return std::nullopt;
     return read_json(kGeneration);
@@ -46,7 +62,11 @@ class DirectorySource : public ModelSource {
 }  // namespace
 
 std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors) {
-  if (fs::is_directory(model)) return std::make_unique<DirectorySource>(model, mirrors);
+  if (fs::is_directory(model)) {
+    auto files = std::make_unique<DirectorySource>(model, mirrors);
+    if (is_meta_model(model)) return open_meta_model(model, std::move(files));
+    return files;
+  }
   if (io::is_gguf(model)) return open_gguf_model(model, mirrors);
   fail(ErrorKind::refused,
        "{}: {}; MODEL must be a checkpoint directory with config.json, or a GGUF file",

@@ -31,8 +31,8 @@ struct SourceFacts {
   bool interleaved_rope = false;
   bool norms_have_one = false;  // weights of norms that multiply by 1 + w are stored as 1 + w
   bool outputs_first = false;   // GPT-2's matrices are [outputs, inputs]
-  bool stacked_heads =
-      false;  // a fused qkv has all of q, then k, then v, where the hub's goes by heads
+  // A fused qkv has all of q, then all of k, then all of v, where the hub's goes by heads.
+  bool stacked_heads = false;
   LayerCounts layers = {};
   std::vector<double> rope_factors = {};  // the rotary frequencies are divided by them
 };
@@ -56,8 +56,9 @@ class ModelSource {
   virtual EmbeddingRules embedding_rules() const = 0;
 };
 
-// `model` is a directory as the hub has it, or a GGUF file, any of several that belong together.
-// `mirrors` are directories with copies of weight files (io/checkpoint/index.h).
+// `model` is a directory as the hub has it, or as Meta has it (meta.h), or a GGUF file, any of
+// several that belong together. `mirrors` are directories with copies of weight files
+// (io/checkpoint/index.h).
 std::unique_ptr<ModelSource> open_model(const std::filesystem::path& model,
                                         std::span<const std::filesystem::path> mirrors = {});
 

@@ -25,6 +25,11 @@ Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t i
 
 void Linear::set_used(double share) { weight_->used = share; }
 
+void expect(const Param& param, bool is_wanted) {
+  if (param.stream != nullptr) param.stream->expect(param, is_wanted);
+  for (const auto& part : param.parts) expect(*part, is_wanted);
+}
+
 void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bias, Tensor y) {
   if (w.stream == nullptr) {
     kernels.linear(x, w.value, bias, y);

@@ -26,11 +26,19 @@ class WeightStream {
   // right in any order.
   virtual WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) = 0;
 
+  // Says whether the rest of this step wants tiles of a parameter that only some tokens use
+  // (Param::used < 1), before the first tile of its layer's is wanted. A hint: without it, or where
+  // it is wrong, tiles come later, and are the same.
+  virtual void expect(const Param& /*param*/, bool /*is_wanted*/) {}
+
   // Does the same as Kernels::embed, but reads only the requested rows. The ids are in host memory;
   // `out` is written to by `stream`.
   virtual void embed(const Param& table, std::span<const int32_t> ids, Tensor out,
                      DeviceStream& stream) = 0;
 };
+
+// Calls WeightStream::expect for a parameter or its parts, where they are streamed.
+void expect(const Param& param, bool is_wanted);
 
 // y = x w^T (+ bias), wherever w is. An output's sum does not depend on the tile that it lies in.
 void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bias, Tensor y);

@@ -110,6 +110,14 @@ bool describe(Binding& binding, const Claims& claims, const ModelFiles& files,
                             expected.shape, files.config_name};
   const auto matrix = formats.describe({claims.format, claims.stored}, wanted, faults);
   if (matrix == nullptr) return false;
+  for (const StoredPlane& plane : matrix->planes) {
+    if (plane.tensor == nullptr || !plane.tensor->turned) continue;
+    faults.push_back(
+        fmt::format("{} is stored with its dimensions exchanged, as only matrices of "
+                    "plain elements may be",
+                    plane.tensor->name));
+    return false;
+  }
   for (uint32_t t : claims.tensors) {
     TensorPlan& tensor = binding.tensors[t];
     tensor.matrix = matrix;
@@ -249,8 +257,40 @@ void refuse(std::string_view what, const std::vector<std::string>& faults) {
   fail(ErrorKind::refused, "{}: {}", what, list);
 }
 
+namespace {
+
+// Makes the pieces views of their tensors as `index` has them.
+void follow_turned(CausalLM& root, const io::CheckpointIndex& index) {
+  root.each_param([&](Param& param) {
+    for (Piece& piece : param.pieces) {
+      const bool transposed = lies_transposed(piece, index);
+      piece.turned = piece.turned != (transposed != piece.view.transposed);
+      piece.view.transposed = transposed;
+    }
+  });
+}
+
+}  // namespace
+
+bool lies_transposed(const Piece& piece, const io::CheckpointIndex& index) {
+  const io::StoredTensor* stored = index.find(piece.source);
+  const bool turned = stored != nullptr && stored->turned && !piece.vector;
+  return piece.view.transposed != (turned != piece.turned);
+}
+
+bool may_be_input_major(const Model& model, const io::CheckpointIndex& index) {
+  bool transposed = false;
+  model.root->each_param([&](const Param& param) {
+    transposed = transposed || std::ranges::any_of(param.pieces, [&](const Piece& piece) {
+                   return lies_transposed(piece, index);
+                 });
+  });
+  return transposed || StoredFormats(model.files.config, index).are_input_major();
+}
+
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   if (index.tensors().empty()) fail(ErrorKind::refused, "the checkpoint holds no tensors");
+  follow_turned(*model.root, index);
   Binding binding;
   binding.tensors.reserve(index.tensors().size());
   std::vector<std::string> faults;

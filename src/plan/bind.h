@@ -17,8 +17,16 @@ struct Binding {
   std::vector<const io::StoredTensor*> kv_scales;  // as found by read_kv_scales
 };
 
+// Returns whether a piece is transposed as `index` has its tensor: where that is stored with its
+// dimensions exchanged (io::StoredTensor::turned), `view.transposed` of the family is inverted.
+// bind_tensors does so in the piece itself; who looks at views before asks here.
+bool lies_transposed(const Piece& piece, const io::CheckpointIndex& index);
+
 // Throws Error(refused) as compile() does.
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index);
+
+// Returns whether the checkpoint may store matrices of the model as [inputs, outputs].
+bool may_be_input_major(const Model& model, const io::CheckpointIndex& index);
 
 // Throws Error(refused): `what`, and then each fault.
 [[noreturn]] void refuse(std::string_view what, const std::vector<std::string>& faults);

@@ -9,8 +9,6 @@
 namespace sluice {
 namespace {
 
-// A reader may widen a read to its file's alignment at both ends, inside the slot.
-constexpr uint64_t kAlignmentSlack = 8192;
 constexpr uint64_t kFewestSlots = 4;
 
 // Appends the reads of tensors: as many whole row groups a span as a slot holds. Small tensors that
@@ -30,8 +28,8 @@ class SpanWriter {
       if (!streamed) append_spans(tensors, false, true);
       return;
     }
-    auto spans =
-        static_cast<uint64_t>(ceil_div(rows_of(tensors).rows, rows_per_span(rows_of(tensors))));
+    auto spans = static_cast<uint64_t>(
+        ceil_div(rows_of(tensors).rows, rows_per_span(first, rows_of(tensors))));
     bool read_twice = streamed || spans > ring_slots_;
     for (uint32_t t : tensors) {
       plan_.tensors[t].measure_spans = static_cast<uint32_t>(spans);
@@ -60,8 +58,10 @@ class SpanWriter {
 
  private:
   // Spans of one tensor are about equally long: a short one costs the disk as much as a long one.
-  int64_t rows_per_span(const RowsInFile& rows) const {
-    return rows_per_span(rows, most_, rows.row_bytes);
+  int64_t rows_per_span(const TensorPlan& first, const RowsInFile& rows) const {
+    const uint64_t fixed =
+        first.origin == Origin::spill ? tile_cost(plan_, first, rows).fixed : uint64_t{0};
+    return rows_per_span(rows, most_ - std::min(most_, fixed), rows.row_bytes);
   }
   static int64_t rows_per_span(const RowsInFile& rows, uint64_t most, uint64_t row_bytes) {
     int64_t groups = ceil_div(rows.rows, rows.group);
@@ -81,7 +81,7 @@ class SpanWriter {
   void append_spans(std::span<const uint32_t> tensors, bool measure, bool encode) {
     const TensorPlan& t = plan_.tensors[tensors.front()];
     const RowsInFile rows = rows_of(tensors);
-    const int64_t step = rows_per_span(rows);
+    const int64_t step = rows_per_span(t, rows);
     const uint32_t unit = plan_.params[t.param].unit;
     if (only_count_ && step < rows.rows) {
       note(static_cast<uint64_t>(ceil_div(rows.rows, step)), tensors.size());
@@ -91,7 +91,8 @@ class SpanWriter {
     for (int64_t row = 0; row < rows.rows; row += step) {
       const int64_t count = std::min(step, rows.rows - row);
       const uint64_t begin = rows.offset(row), length = rows.bytes(row, count);
-      const bool whole = row == 0 && count == rows.rows && t.measure_spans == 0;
+      const bool whole =
+          row == 0 && count == rows.rows && t.measure_spans == 0 && t.origin == Origin::checkpoint;
       const bool joins = whole && joinable(t.stored->file, unit, begin, length);
       if (!joins) last_ = {t.stored->file, begin, 0, unit, 0, 0, measure, encode};
       last_joins_ = whole;

@@ -5,6 +5,9 @@
 
 namespace sluice {
 
+// A reader may widen a read to its file's alignment at both ends, inside the slot.
+inline constexpr uint64_t kAlignmentSlack = 8192;
+
 struct Staging {
   uint64_t slot_bytes = 0;  // at least; grows where one row group needs more
   uint64_t ring_bytes = 0;  // at least four slots

@@ -55,6 +55,7 @@ bool are_alike(const Param& param, std::span<const TensorPlan> pieces,
   for (const TensorPlan& t : pieces.subspan(1)) {
     // Each has an order of columns of its own.
     if (t.matrix->kept != stored || (stored && stored->ordered)) return false;
+    if (t.matrix->tables != pieces.front().matrix->tables) return false;
   }
   if (quantize.rules.empty() || stored) return true;
   const QuantScheme& first = scheme_of(quantize, param, param.pieces.front());
@@ -89,8 +90,7 @@ void refuse_rules(const Param& param, const QuantizeRequest& quantize) {
 
 // Refuses a part of a matrix of whose panels some would have rows of two blocks of scales.
 void check_panels(const StoredMatrix& matrix, const Piece& piece) {
-  const auto shares = [](const StoredPlane& plane) { return plane.row_outputs > 1; };
-  if (std::ranges::none_of(matrix.planes, shares)) return;
+  if (!matrix.kept || matrix.kept->scales != ScaleKind::per_block) return;
   const View& view = piece.view;
   const bool in_runs = piece.runs() > 1;
   if (piece.stored_output(piece.cut.row) % kPanelRows != 0 ||
@@ -115,6 +115,12 @@ void check_cut(const StoredMatrix& matrix, const Piece& piece) {
 }
 
 void note_group(ReadPlan& plan, const TensorPlan& t) {
+  if (t.origin == Origin::spill) {  // whole panels
+    const auto rows = static_cast<uint64_t>(t.rows.group);
+    const TileCost cost = tile_cost(plan, t, t.rows);
+    plan.widest_group = std::max(plan.widest_group, rows * cost.row + cost.fixed);
+    return;
+  }
   plan.widest_group =
       std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
 }
@@ -126,6 +132,23 @@ bool has_whole_blocks(const Param& param, const WeightFormat& format) {
     return piece.offset % kScaleBlock == 0 && piece.runs() == 1 &&
            piece.stored_output(piece.cut.row) % kScaleBlock == 0;
   });
+}
+
+// Decides where a matrix is read from, and finds its rows there. Returns whether it is input-major.
+bool place_rows(const ReadPlan& plan, const ParamPlan& p, TensorPlan& t) {
+  const Piece& piece = p.param->pieces[t.piece];
+  t.transposed = piece.view.transposed && !t.matrix->kept;
+  const bool is_input_major = t.transposed || t.plane().input_major();
+  const bool is_looked_up = p.table != Table::none || p.param->layout != WeightLayout::packed;
+  if (is_input_major && plan.origin == Origin::spill && !is_looked_up) {
+    t.origin = Origin::spill;
+    t.transposed = false;
+    t.rows = rows_in_spill(*p.param, t, p.format);
+    return true;
+  }
+  t.rows = rows_in_file(*p.param, t);
+  if (t.matrix->kept && p.format.whole_blocks) t.rows.group = kScaleBlock;
+  return is_input_major;
 }
 
 // Adds a parameter with its pieces.
@@ -156,35 +179,14 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.param = static_cast<uint32_t>(plan.params.size());
     t.piece = i;
     t.group = scheme.group;
-    t.transposed = param.pieces[i].view.transposed && !stored && t.origin == Origin::checkpoint;
     check_cut(*t.matrix, param.pieces[i]);
     check_panels(*t.matrix, param.pieces[i]);
-    t.rows = rows_in_file(param, t);
-    if (stored && p.format.whole_blocks) t.rows.group = kScaleBlock;
+    const bool is_input_major = place_rows(plan, p, t);
     const bool is_table = p.table != Table::none && t.matrix->planes.size() > 1;
-    p.transposed = p.transposed || t.transposed || t.plane().input_major() || is_table;
-    note_group(plan, t);
+    p.transposed = p.transposed || is_table || (is_input_major && t.origin == Origin::checkpoint);
   }
   plan.params.push_back(p);
-}
-
-// Takes copies by rows in place of the tensors that they are of: a copy has all planes.
-void read_copies(ReadPlan& plan, const RowCopyTensors& copies) {
-  plan.origin = Origin::row_copies;
-  std::unordered_map<const io::StoredTensor*, std::shared_ptr<const StoredMatrix>> matrices;
-  for (TensorPlan& t : plan.tensors) {
-    const auto copy = copies.find(t.stored->name);
-    if (copy == copies.end()) continue;
-    t.stored = &copy->second;
-    t.origin = Origin::row_copies;
-    std::shared_ptr<const StoredMatrix>& matrix = matrices[t.stored];
-    if (matrix == nullptr) {
-      StoredMatrix by_rows = *t.matrix;
-      by_rows.planes = {{.plane = Plane::codes, .tensor = t.stored}};
-      matrix = std::make_shared<StoredMatrix>(std::move(by_rows));
-    }
-    t.matrix = matrix;
-  }
+  for (const TensorPlan& t : pieces) note_group(plan, t);
 }
 
 // Adds the other planes of stored matrices.
@@ -192,7 +194,7 @@ void add_planes(ReadPlan& plan) {
   for (size_t i = 0, codes = plan.tensors.size(); i < codes; ++i) {
     const TensorPlan first = plan.tensors[i];
     const auto others = static_cast<uint32_t>(first.matrix->planes.size() - 1);
-    if (others == 0) continue;
+    if (others == 0 || first.origin == Origin::spill) continue;
     const Param& param = *plan.params[first.param].param;
     plan.tensors[i].first_other = static_cast<uint32_t>(plan.tensors.size());
     plan.tensors[i].others = others;
@@ -230,17 +232,31 @@ void lay_out_row_amax(ReadPlan& plan) {
   }
 }
 
+// Sorts the tensors as they lie on disk, and places all on the device.
+void finish(ReadPlan& plan) {
+  plan.params.shrink_to_fit();
+  plan.tensors.shrink_to_fit();
+  plan.disk_order.resize(plan.tensors.size());
+  std::iota(plan.disk_order.begin(), plan.disk_order.end(), 0u);
+  std::ranges::sort(plan.disk_order, {}, [&](uint32_t i) {
+    const TensorPlan& t = plan.tensors[i];
+    return std::tuple(t.origin, t.origin == Origin::spill ? 0 : t.stored->file, t.rows.begin, i);
+  });
+  lay_out_row_amax(plan);
+  set_placement(plan, {});
+}
+
 }  // namespace
 
 ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const RowCopyTensors* copies) {
+                 Origin origin) {
   Binding binding = bind_tensors(model, index);
   ReadPlan plan;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
   check_rules(binding, quantize);
   plan.params.reserve(binding.params.size());
   plan.tensors = std::move(binding.tensors);
-  if (copies != nullptr) read_copies(plan, *copies);
+  plan.origin = origin;
   std::span<TensorPlan> rest = plan.tensors;
   for (uint32_t i = 0; i < binding.params.size(); ++i) {
     Param& param = *binding.params[i];
@@ -254,18 +270,49 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
       add_param(plan, *split(param)[p], binding.param_units[i], pieces.subspan(p, 1), quantize);
   }
   add_planes(plan);
-  plan.params.shrink_to_fit();
-  plan.tensors.shrink_to_fit();
-  plan.disk_order.resize(plan.tensors.size());
-  std::iota(plan.disk_order.begin(), plan.disk_order.end(), 0u);
-  std::ranges::sort(plan.disk_order, {}, [&](uint32_t t) {
-    return std::tuple(plan.tensors[t].stored->file, plan.tensors[t].rows.begin, t);
-  });
-  lay_out_row_amax(plan);
   plan.ignored = std::move(binding.ignored);
   plan.kv_scales = std::move(binding.kv_scales);
-  set_placement(plan, {});
+  finish(plan);
   return plan;
+}
+
+int64_t row_step(const ReadPlan& plan, uint32_t tensor) {
+  const TensorPlan& t = plan.tensors[tensor];
+  const ParamPlan& p = plan.params[t.param];
+  const Piece& piece = p.param->pieces[t.piece];
+  const bool in_blocks = t.group == ScaleGroup::block || p.format.whole_blocks;
+  const int64_t step = in_blocks ? kScaleBlock : kPanelRows;
+  return piece.runs() > 1 ? std::lcm(step, piece.view.group) : step;
+}
+
+ReadPlan lay_out_part(const ReadPlan& plan, uint32_t tensor, int64_t first, int64_t rows,
+                      Param& part) {
+  const TensorPlan& of = plan.tensors[tensor];
+  const ParamPlan& whole = plan.params[of.param];
+  Piece piece = whole.param->pieces[of.piece];
+  piece.cut.row += first;
+  piece.cut.rows = rows;
+  piece.offset = 0;
+  part = {.path = whole.param->path,
+          .role = whole.param->role,
+          .layout = whole.param->layout,
+          .rows = static_cast<int64_t>(round_up(rows, kPanelRows)),
+          .cols = whole.param->cols};
+  part.pieces.push_back(std::move(piece));
+  ReadPlan result;
+  result.units.push_back({part.path, 0, 0, 0});
+  ParamPlan p{.param = &part, .format = whole.format};
+  p.bytes = weight_bytes(p.format, part.rows, part.cols);
+  p.storage = storage_bytes(p.format, part.rows, part.cols);
+  TensorPlan t{.stored = of.stored, .group = of.group, .matrix = of.matrix};
+  t.amax_known = of.amax_known;
+  place_rows(result, p, t);
+  result.params.push_back(p);
+  note_group(result, t);
+  result.tensors.push_back(std::move(t));
+  add_planes(result);
+  finish(result);
+  return result;
 }
 
 void set_placement(ReadPlan& plan, const Placement& placement) {
@@ -279,7 +326,7 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
       fail(
           ErrorKind::no_fit,
           "{} cannot be streamed from the checkpoint, which has its dimensions exchanged: leave it "
-          "in memory, or give a --spill-dir for a copy by rows",
+          "in memory, or give a --spill-dir for a packed copy",
           p.param->path);
     }
     if (p.streamed()) continue;

@@ -5,10 +5,15 @@
 
 namespace sluice {
 
-// Units, parameters and tensors, all on the device, without reads. Input-major matrices are read
-// from `copies`, which outlive the plan; null: from the checkpoint. Throws as compile() does.
+// Units, parameters and tensors, all on the device, without reads. `origin`: of input-major
+// matrices. Throws as compile() does.
 ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const RowCopyTensors* copies = nullptr);
+                 Origin origin = Origin::checkpoint);
+// The same for rows [first, first + rows) of one matrix of a plan, read from the checkpoint: whole
+// groups of row_step() rows, or all. `part` becomes its only parameter, and outlives it.
+ReadPlan lay_out_part(const ReadPlan& plan, uint32_t tensor, int64_t first, int64_t rows,
+                      Param& part);
+int64_t row_step(const ReadPlan& plan, uint32_t tensor);
 // Gives the parameters of a plan their tiers and their storage. Error(no_fit) for what cannot be
 // streamed.
 void set_placement(ReadPlan& plan, const Placement& placement);

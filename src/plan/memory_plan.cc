@@ -12,6 +12,7 @@
 #include "src/memory/buffer.h"
 #include "src/plan/plan_lists.h"
 #include "src/plan/spill_layout.h"
+#include "src/plan/spill_window.h"
 #include "src/plan/sweep.h"
 
 namespace sluice {
@@ -204,6 +205,7 @@ class PlanSearch {
         runtime_(runtime),
         read_(laid_out),
         spill_(spill_layout(read_)),
+        spill_writing_(read_.origin == Origin::spill ? least_to_write(read_, spill_) : 0),
         least_(choose_placement(read_, room(0, 0), shape.rules)) {}
 
   MemoryPlan resident(const BufferSizes& sizes) { return predict(sizes, {}); }
@@ -225,8 +227,8 @@ class PlanSearch {
     plan.draft_load = shape_.draft.loading;
     plan.device.draft = shape_.draft.device;
     plan.runtime = runtime_ + kRuntimeGrowth + lists.plan + lists.kept +
-                   (plan.has(Tier::disk) ? kStreamGrowth : 0) + shape_.text_bytes +
-                   Buffer::charged_bytes(shape_.input_bytes);
+                   (plan.has(Tier::disk) || plan.origin == Origin::spill ? kStreamGrowth : 0) +
+                   shape_.text_bytes + Buffer::charged_bytes(shape_.input_bytes);
     plan_streams(plan);
     Uses uses(shape_, plan);
     for (const UnitPlan& u : read_.units) {
@@ -333,16 +335,16 @@ class PlanSearch {
     plan.first_sweep_bytes = sweep_bytes(read_, {});
     plan.sweep_bytes = plan.first_sweep_bytes;
     plan.host_sweep_bytes = host_sweep_bytes(read_);
-    if (read_.origin == Origin::row_copies)
-      plan.spill = Buffer::charged_bytes(shape_.copies_index_bytes);
+    const bool needs_spill = read_.origin == Origin::spill && spill_.index_bytes > 0;
+    // A file may be there that holds more than this run would write.
+    if (spill_.index_bytes > 0 && (needs_spill || (plan.streams() && shape_.spill_bytes > 0)))
+      plan.spill = Buffer::charged_bytes(spill_.index_bytes) + spill_.list_bytes();
+    if (needs_spill) plan.spill_writing = Buffer::charged_bytes(spill_writing_);
     if (!plan.streams()) return;
     StreamMemory stream = stream_memory(read_, own_memory());
     plan.stream = stream.host() + plan_lists(read_).stream;
     plan.device.staging = stream.device();
     if (shape_.spill_bytes == 0) return;
-    // A file may be there that holds more than this run would write.
-    plan.spill += Buffer::charged_bytes(spill_.index_bytes) +
-                  (spill_.index_bytes > 0 ? spill_.list_bytes() : 0);
     bool all_fits = spill_.file_bytes() <= shape_.spill_bytes;
     plan.sweep_bytes =
         sweep_bytes(read_, all_fits ? spill_ : spill_layout(read_, shape_.spill_bytes));
@@ -368,7 +370,8 @@ class PlanSearch {
   uint64_t runtime_;
   ReadPlan& read_;     // with the placement that is looked at
   SpillLayout spill_;  // of everything
-  Placement least_;    // where as little stays as can be
+  uint64_t spill_writing_;
+  Placement least_;  // where as little stays as can be
 };
 
 }  // namespace

@@ -46,7 +46,6 @@ struct RunShape {
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;
   uint64_t spill_bytes = 0;           // limit of the spill cache; 0: none
-  uint64_t copies_index_bytes = 0;    // of copies by rows, where they are read
   std::vector<PlaceRule> rules = {};  // places given by the user (--place)
   int64_t sequences = 1;              // how many share max_tokens
   io::ReadShape read = {};            // read shape for the disk
@@ -115,11 +114,12 @@ struct MemoryPlan {
   uint64_t swap = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
-  uint64_t stream = 0;      // slots and tiles of streamed weights; 0 when all stay
-  uint64_t encoder = 0;     // memory for encoding results from a device
-  uint64_t spill = 0;       // indices of the spill directory's files, in memory from the load on
-  uint64_t draft = 0;       // the draft model, from before the load on
-  uint64_t draft_load = 0;  // and its peak while it is loaded
+  uint64_t stream = 0;         // slots and tiles of streamed weights; 0 when all stay
+  uint64_t encoder = 0;        // memory for encoding results from a device
+  uint64_t spill = 0;          // indices of the spill directory's files, in memory from the load on
+  uint64_t spill_writing = 0;  // least memory to write the spill cache, before weights are loaded
+  uint64_t draft = 0;          // the draft model, from before the load on
+  uint64_t draft_load = 0;     // and its peak while it is loaded
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 
@@ -128,7 +128,15 @@ struct MemoryPlan {
     return runtime + draft + weights + kv_cache + swap + activations + workspace + stream +
            encoder + spill;
   }
-  uint64_t peak() const { return std::max({start, runtime + draft_load, load_peak(), run_peak()}); }
+  // Memory to write the spill cache: as much as is needed for the load or the run later.
+  uint64_t room_to_write() const {
+    const uint64_t kept = runtime + draft + encoder + spill;
+    return std::max({spill_writing, load_peak() - kept, run_peak() - kept});
+  }
+  uint64_t peak() const {
+    const uint64_t writing = runtime + draft + encoder + spill + spill_writing;
+    return std::max({start, runtime + draft_load, writing, load_peak(), run_peak()});
+  }
   // Wherever they are.
   uint64_t all_weights() const { return weights + device.weights; }
   uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }

@@ -13,7 +13,7 @@ inline constexpr uint64_t kFetchBytes = 224;        // Fetch
 inline constexpr uint64_t kEncodeStatsBytes = 40;   // EncodeStats
 inline constexpr uint64_t kMeasuringBytes = 48;     // EncodeQueue::Measuring
 inline constexpr uint64_t kTensorReportBytes = 56;  // TensorReport
-inline constexpr uint64_t kResidentBytes = 120;     // Resident::Part
+inline constexpr uint64_t kResidentBytes = 136;     // Resident::Part
 inline constexpr uint64_t kStreamedBytes = 64;      // TileStream: what finds a parameter's tiles
 inline constexpr uint64_t kTileStatsBytes = 48;     // TileStream::TensorStats
 

@@ -60,13 +60,24 @@ io::Extent ReadPlan::other_extent(const Move& codes, uint32_t other) const {
   };
   const uint64_t bytes = stored_row_bytes(t, piece);
   const uint64_t first = row(codes.first_row), end = row(codes.first_row + codes.rows - 1) + 1;
-  return {t.stored->file, t.matrix_begin(piece) + first * bytes, (end - first) * bytes};
+  // The last row may be shorter.
+  const uint64_t begin = t.matrix_begin(piece) + first * bytes;
+  const uint64_t length =
+      std::min((end - first) * bytes, t.stored->offset + t.stored->bytes - begin);
+  return {t.stored->file, begin, length};
 }
 
 size_t ReadPlan::most_extents() const {
-  uint32_t others = 0;
-  for (const TiledTensor& t : sweep) others = std::max(others, tensors[t.tensor].others);
-  return 1 + others;
+  size_t most = 1;
+  for (const TiledTensor& t : sweep) most = std::max<size_t>(most, 1 + tensors[t.tensor].others);
+  for (const TensorPlan& t : tensors)
+    if (t.origin == Origin::spill) most = std::max(most, planes_in_spill(params[t.param].format));
+  return most;
+}
+
+size_t planes_in_spill(const WeightFormat& format) {
+  if (format.scales != ScaleKind::grouped) return 1;
+  return format.table == CodeTable::integers ? 3 : 2;
 }
 
 uint64_t TensorPlan::matrix_begin(const Piece& of) const {
@@ -76,6 +87,7 @@ uint64_t TensorPlan::matrix_begin(const Piece& of) const {
 }
 
 uint64_t stored_row_bytes(const TensorPlan& t, const Piece& piece) {
+  if (t.plane().row_bytes > 0) return t.plane().row_bytes;
   const auto matrices = static_cast<uint64_t>(piece.view.index ? t.stored->shape[0] : 1);
   const int64_t rows = t.plane().row_of(t.matrix->outputs - 1) + 1;
   return t.stored->bytes / matrices / static_cast<uint64_t>(rows);
@@ -83,6 +95,8 @@ uint64_t stored_row_bytes(const TensorPlan& t, const Piece& piece) {
 
 TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFile& rows) {
   TileCost cost{.row = rows.row_bytes};
+  if (codes.origin == Origin::spill)
+    cost.fixed = (planes_in_spill(plan.params[codes.param].format) - 1) * 2 * io::kDirectAlignment;
   const Piece& piece = plan.params[codes.param].param->pieces[codes.piece];
   for (uint32_t k = 0; k < codes.others; ++k) {
     const TensorPlan& other = plan.tensors[codes.first_other + k];
@@ -126,11 +140,11 @@ uint64_t ReadPlan::read_bytes() const {
 
 uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
   const Cut& cut = params[t.param].param->pieces[t.piece].cut;
+  if (t.origin == Origin::spill) return t.rows.bytes();
   if (t.source > 0 && !t.plane().input_major()) return t.rows.bytes();
-  const bool by_rows = t.stored->dtype == DType::grouped_row;
-  if (by_rows || t.plane().input_major()) {
+  if (t.plane().input_major()) {
     const auto all = static_cast<uint64_t>(t.matrix->outputs);
-    return (by_rows ? t.stored->bytes : t.rows.bytes()) / all * static_cast<uint64_t>(cut.rows);
+    return t.rows.bytes() / all * static_cast<uint64_t>(cut.rows);
   }
   const Piece& piece = params[t.param].param->pieces[t.piece];
   const uint64_t row = t.matrix->kept
@@ -154,7 +168,8 @@ Weight ReadPlan::weight(const ParamPlan& p, std::byte* unit_storage) const {
 
 // Returns whether pieces are in the same bytes and are handled alike.
 bool ReadPlan::share_reads(const TensorPlan& a, const TensorPlan& b) const {
-  if (a.stored != b.stored || a.group != b.group) return false;
+  if (a.stored != b.stored || a.group != b.group || a.origin != b.origin) return false;
+  if (a.origin == Origin::spill) return false;
   const ParamPlan &p = params[a.param], &q = params[b.param];
   if (p.unit != q.unit || p.streamed() != q.streamed()) return false;
   return a.rows.begin == b.rows.begin && a.rows.rows == b.rows.rows &&

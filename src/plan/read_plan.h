@@ -17,8 +17,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "io/checkpoint/index.h"
@@ -37,10 +35,8 @@ using Placement = std::vector<Tier>;
 // Where matrices are read from that the checkpoint stores as [inputs, outputs].
 enum class Origin : uint8_t {
   checkpoint,  // by loads only: a row has a part of every output
-  row_copies,  // [outputs, inputs], in a file behind the checkpoint's (src/load/row_copies.h)
+  spill,       // as the spill cache has them (spill_layout.h), which is written before the load
 };
-// The copies, by the names of their tensors.
-using RowCopyTensors = std::unordered_map<std::string_view, io::StoredTensor>;
 
 struct ParamPlan {
   Param* param = nullptr;
@@ -58,7 +54,8 @@ struct ParamPlan {
   bool only_looked_up() const { return table == Table::looked_up; }
 };
 
-// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part. If
+// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part; of
+// the spill cache the bytes of a row in all planes, in place of an offset its number. If
 // the view has runs, a row is everything from one run to the next; a row of a transposed matrix has
 // an element of each output.
 struct RowsInFile {
@@ -83,7 +80,7 @@ struct TensorPlan {
   uint32_t piece = 0;
   ScaleGroup group = ScaleGroup::none;
   Origin origin = Origin::checkpoint;
-  bool transposed = false;  // as the piece's view, but in a copy by rows
+  bool transposed = false;  // in the checkpoint, from which it is read
   RowsInFile rows = {};
   // The stored matrix, and which of its planes the tensor is.
   std::shared_ptr<const StoredMatrix> matrix = nullptr;
@@ -97,11 +94,14 @@ struct TensorPlan {
   uint32_t measure_spans = 0;
   bool read_twice = false;
   uint64_t amax_offset = 0;  // transposed: of float32[rows] in an area of plan.row_amax
+  bool amax_known = false;   // ScaleGroup::tensor: the scale is given
 
   const StoredPlane& plane() const { return matrix->planes[source]; }
   uint64_t matrix_begin(const Piece& of) const;  // file offset
-  // One pass over a transposed matrix cannot find the scales of rows either.
+  // One pass over a transposed matrix cannot find the scales of rows either. The spill cache knows
+  // them.
   bool is_measured() const {
+    if (origin == Origin::spill || amax_known) return false;
     return group == ScaleGroup::tensor || (transposed && group == ScaleGroup::row);
   }
 };
@@ -224,7 +224,7 @@ struct ReadPlan {
   // them, and what is read for it.
   Move other_move(const Move& codes, uint32_t other) const;
   io::Extent other_extent(const Move& codes, uint32_t other) const;
-  size_t most_extents() const;  // of a read of the sweep
+  size_t most_extents() const;  // of a read
   uint32_t host_sweep_tiles() const;
   const TiledParam& param_of_host_tile(uint32_t index) const;
 };
@@ -233,6 +233,10 @@ struct ReadPlan {
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
+
+// Planes of a weight that the spill cache has in its file, each with extents of its own: codes, and
+// scales and zeros of groups.
+size_t planes_in_spill(const WeightFormat& format);
 
 // Bytes of a row of one of a matrix's tensors, as they are stored.
 uint64_t stored_row_bytes(const TensorPlan& tensor, const Piece& piece);

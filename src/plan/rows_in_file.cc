@@ -39,7 +39,7 @@ constexpr int64_t kFewestColumns = 32;
 
 // Bytes of a row before the columns that this rank has.
 uint64_t skipped_bytes(const TensorPlan& t, const Piece& piece) {
-  if (t.source > 0 || t.stored->dtype == DType::grouped_row) return 0;  // encoding skips them
+  if (t.source > 0) return 0;  // encoding skips them
   if (!t.matrix->kept) return row_bytes(t.stored->dtype, piece.cut.col);
   return stored_row_bytes(t, piece) * static_cast<uint64_t>(piece.cut.col) /
          static_cast<uint64_t>(piece.cols);
@@ -117,8 +117,20 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   return rows;
 }
 
+RowsInFile rows_in_spill(const Param& param, const TensorPlan& t, const WeightFormat& format) {
+  RowsInFile rows{
+      .rows = param.pieces[t.piece].cut.rows,
+      .group = t.group == ScaleGroup::block || format.whole_blocks ? kScaleBlock : kPanelRows};
+  for (Plane plane : kPlanes) {
+    if (plane == Plane::order || (plane == Plane::scales && planes_in_spill(format) == 1)) continue;
+    rows.row_bytes += plane_bytes(format, plane, kPanelRows, param.cols) / kPanelRows;
+  }
+  rows.end = rows.offset(round_up(rows.rows, kPanelRows));
+  return rows;
+}
+
 RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
-  if (t.rows.piece_rows == 1 || t.rows.group > 1) return t.rows;
+  if (t.origin == Origin::spill || t.rows.piece_rows == 1 || t.rows.group > 1) return t.rows;
   const Piece& piece = plan.params[t.param].param->pieces[t.piece];
   const MatrixInFile stored = matrix_of(t, piece);
   const uint64_t skip = skipped_bytes(t, piece);

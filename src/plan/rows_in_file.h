@@ -5,8 +5,11 @@
 
 namespace sluice {
 
-// The rows of one of a piece's tensors. Its group, its matrix and its plane are known.
+// The rows of one of a piece's tensors in the checkpoint. Its group, its matrix and its plane are
+// known.
 RowsInFile rows_in_file(const Param& param, const TensorPlan& tensor);
+// The same of a matrix of that format in the spill cache.
+RowsInFile rows_in_spill(const Param& param, const TensorPlan& tensor, const WeightFormat& format);
 
 // The rows from which a sweep reads a tensor: its own, or, where runs are whole row groups, one of
 // its runs, by the rows of its stored matrix.

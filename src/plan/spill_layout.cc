@@ -16,23 +16,37 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
   const TensorPlan& tensor = plan.tensors[t];
   const ParamPlan& param = plan.params[tensor.param];
   const Piece& piece = param.param->pieces[tensor.piece];
-  bool packed = param.format.layout == WeightLayout::packed;
-  if (tensor.group == ScaleGroup::none || !packed || tensor.stored->bytes == 0) return std::nullopt;
-  // A transposed tensor is encoded in parts of all its panels.
-  if (tensor.transposed) return std::nullopt;
-  // Padded to a panel it could be larger than what it is made of.
-  if (piece.cut.rows < kPanelRows) return std::nullopt;
+  if (tensor.stored->bytes == 0 || tensor.source > 0) return std::nullopt;
+  if (tensor.origin == Origin::checkpoint) {
+    bool packed = param.format.layout == WeightLayout::packed;
+    if (tensor.group == ScaleGroup::none || !packed) return std::nullopt;
+    // A transposed tensor is encoded in parts of all its panels.
+    if (tensor.transposed) return std::nullopt;
+    // Padded to a panel it could be larger than what it is made of.
+    if (piece.cut.rows < kPanelRows) return std::nullopt;
+  }
   SpilledTensor s;
   s.tensor = t;
   s.panels = static_cast<uint64_t>(ceil_div(piece.cut.rows, kPanelRows));
-  s.panel_bytes = plane_bytes(param.format, Plane::codes, kPanelRows, param.param->cols);
-  s.panel_scales = static_cast<uint64_t>(panel_scales(param.format, param.param->cols));
+  s.planes = static_cast<uint32_t>(planes_in_spill(param.format));
+  for (size_t i = 0; i < s.planes; ++i)
+    s.panel_bytes[i] = plane_bytes(param.format, kPlanes[i], kPanelRows, param.param->cols);
+  if (s.planes == 1)
+    s.panel_scales = static_cast<uint64_t>(panel_scales(param.format, param.param->cols));
   return s;
 }
 
 uint64_t index_bytes(const SpilledTensor& s) {
   return kSpillRecordBytes + round_up(s.panels * s.panel_scales * sizeof(float), kIndexAlignment) +
-         round_up(s.panels * sizeof(uint64_t), kIndexAlignment);
+         round_up(s.panels * s.planes * sizeof(uint64_t), kIndexAlignment);
+}
+
+// Bytes of a tensor's planes in the file, each from a page on.
+uint64_t file_bytes(const SpilledTensor& s) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < s.planes; ++i)
+    sum += round_up(s.panels * s.panel_bytes[i], kCodesAlignment);
+  return sum;
 }
 
 // Returns the tensors that fit, in the order of the plan.
@@ -41,13 +55,14 @@ std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
   for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
     if (auto s = spilled_form(plan, t)) all.push_back(*s);
   }
-  auto stays = [&](const SpilledTensor& s) {
-    return !plan.params[plan.tensors[s.tensor].param].streamed();
+  auto rank = [&](const SpilledTensor& s) {
+    const TensorPlan& t = plan.tensors[s.tensor];
+    return t.origin == Origin::spill ? 0 : plan.params[t.param].streamed() ? 1 : 2;
   };
-  std::ranges::stable_sort(all, {}, stays);
+  std::ranges::stable_sort(all, {}, rank);
   uint64_t taken = kSpillHeaderBytes;
   std::erase_if(all, [&](const SpilledTensor& s) {
-    uint64_t bytes = round_up(s.codes_bytes(), kCodesAlignment) + index_bytes(s);
+    uint64_t bytes = file_bytes(s) + index_bytes(s);
     if (bytes > most_bytes || taken > most_bytes - bytes) return true;
     taken += bytes;
     return false;
@@ -65,12 +80,14 @@ SpillLayout lay_out(const ReadPlan& plan, std::vector<SpilledTensor> tensors) {
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     SpilledTensor& s = layout.tensors[i];
     layout.entry_of[s.tensor] = static_cast<int32_t>(i);
-    s.codes = layout.codes_end;
-    layout.codes_end = round_up(s.codes + s.codes_bytes(), kCodesAlignment);
+    for (size_t p = 0; p < s.planes; ++p) {
+      s.begin[p] = layout.codes_end;
+      layout.codes_end = round_up(s.begin[p] + s.panels * s.panel_bytes[p], kCodesAlignment);
+    }
     s.record = i * kSpillRecordBytes;
     s.scales = index;
     s.checksums = round_up(s.scales + s.panels * s.panel_scales * sizeof(float), kIndexAlignment);
-    index = round_up(s.checksums + s.panels * sizeof(uint64_t), kIndexAlignment);
+    index = round_up(s.checksums + s.panels * s.planes * sizeof(uint64_t), kIndexAlignment);
   }
   layout.index_bytes = index;
   return layout;
@@ -92,7 +109,9 @@ SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tens
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor) {
   const SpilledTensor* codes = spilled.find(tensor.tensor);
-  return codes != nullptr ? codes->codes_bytes() : plan.tiles_bytes(tensor);
+  const uint64_t bytes = codes != nullptr ? codes->bytes() : plan.tiles_bytes(tensor);
+  const double used = plan.params[plan.tensors[tensor.tensor].param].param->used;
+  return used < 1 ? static_cast<uint64_t>(used * static_cast<double>(bytes)) : bytes;
 }
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled) {

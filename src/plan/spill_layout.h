@@ -1,15 +1,17 @@
-// The contents of a spill file: the packed codes of every quantized matrix of a plan, or of those
-// that there was room for, and an index with their scales and checksums, which stays in memory
-// while the file is used. Arithmetic only: of the checkpoint, the scheme, the rank and the choice
-// of tensors.
+// The contents of a spill file: as they are in memory, every matrix of a plan that is quantized
+// online, or of those that there was room for, and every matrix that the plan reads from there
+// (Origin::spill); and an index with scales and checksums, which stays in memory while the file is
+// used. Arithmetic only: of the checkpoint, the scheme, the rank and the choice of tensors.
 //
-//   file   header (kSpillHeaderBytes) | codes of a tensor, panel after panel, from a multiple of
-//          4096 on | ... | index
-//   index  a record of kSpillRecordBytes for each tensor | its scales, its checksums (XXH3-64 of a
-//          panel's codes) | ...
+//   file   header (kSpillHeaderBytes) | a plane of a tensor (codes, scales and zeros of groups),
+//          panel after panel, from a multiple of 4096 on | ... | index
+//   index  a record of kSpillRecordBytes for each tensor | its float32 scales, its checksums
+//          (XXH3-64 of a panel of a plane) | ...
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "src/plan/read_plan.h"
@@ -20,21 +22,27 @@ inline constexpr uint64_t kSpillHeaderBytes = 16384;
 inline constexpr uint64_t kSpillRecordBytes = 64;
 
 struct SpilledTensor {
+  using OfPlanes = std::array<uint64_t, io::kMostExtents>;  // in the order of kPlanes
+
   uint32_t tensor = 0;  // of the plan
+  uint32_t planes = 0;  // in the file
   uint64_t panels = 0;
-  uint64_t panel_bytes = 0;
-  uint64_t panel_scales = 0;  // float32 of one panel
-  uint64_t codes = 0;         // offset in the file
+  OfPlanes panel_bytes = {};
+  OfPlanes begin = {};        // offsets in the file
+  uint64_t panel_scales = 0;  // float32 of one panel, in the index
   // Offsets in the index.
   uint64_t record = 0;
   uint64_t scales = 0;
-  uint64_t checksums = 0;
+  uint64_t checksums = 0;  // those of a plane's panels behind those of the plane before
 
-  uint64_t codes_bytes() const { return panels * panel_bytes; }
-  // Returns where in the file the codes of a row's panel begin; behind the last row, where the last
-  // panel ends.
-  uint64_t codes_of(int64_t row) const {
-    return codes + static_cast<uint64_t>((row + kPanelRows - 1) / kPanelRows) * panel_bytes;
+  uint64_t bytes() const {
+    return panels * std::accumulate(panel_bytes.begin(), panel_bytes.end(), uint64_t{0});
+  }
+  // Where a plane of some rows lies, which begin a panel and end with one, or are the last.
+  io::Extent extent(size_t plane, int64_t first_row, int64_t rows) const {
+    const auto first = static_cast<uint64_t>(first_row / kPanelRows);
+    const auto count = static_cast<uint64_t>(ceil_div(first_row + rows, kPanelRows)) - first;
+    return {0, begin[plane] + first * panel_bytes[plane], count * panel_bytes[plane]};
   }
 };
 
@@ -61,8 +69,9 @@ SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX)
 // The layout of just these tensors, in their order, without those that cannot be spilled.
 SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors);
 
-// Bytes that a sweep reads of one of its tensors, and of all: from the spill cache the tensors in
-// `spilled` (none in the first sweep), the others from the checkpoint.
+// Bytes that a sweep for one token reads of one of its tensors, and of all: from the spill cache
+// the tensors in `spilled` (none in the first sweep), the others from the checkpoint. Tensors of
+// experts count with the share that a router chooses: all experts are taken for equally likely.
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor);
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled);
 

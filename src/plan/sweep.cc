@@ -114,6 +114,19 @@ std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, ui
   return movable;
 }
 
+// Does the same, but parameters that only some tokens use leave before any that all use.
+std::vector<size_t> leaving_by_use(const ReadPlan& all, const std::vector<size_t>& movable,
+                                   uint64_t room) {
+  std::vector<size_t> routed, common;
+  for (size_t i : movable) (all.params[i].param->used < 1 ? routed : common).push_back(i);
+  const uint64_t routed_bytes = storage_of(all, routed), common_bytes = storage_of(all, common);
+  std::vector<size_t> gone = leaving(all, std::move(routed), room - std::min(room, common_bytes));
+  const uint64_t stays = routed_bytes - storage_of(all, gone);
+  for (size_t i : leaving(all, std::move(common), room - std::min(room, stays))) gone.push_back(i);
+  std::ranges::sort(gone);
+  return gone;
+}
+
 }  // namespace
 
 Placement choose_placement(const ReadPlan& all, const Room& room,
@@ -125,13 +138,13 @@ Placement choose_placement(const ReadPlan& all, const Room& room,
     if (tier) placement[i] = *tier == Tier::host && !room.host ? Tier::device : *tier;
     if (!tier) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
   }
-  std::vector<size_t> gone = leaving(all, std::move(movable), room.device);
+  std::vector<size_t> gone = leaving_by_use(all, movable, room.device);
   for (size_t i : gone) placement[i] = Tier::host;
   for (size_t i : tables) placement[i] = Tier::host;
   uint64_t host = room.host.value_or(0);
   if (room.host && storage_of(all, gone) + storage_of(all, tables) <= host) return placement;
   for (size_t i : tables) placement[i] = Tier::disk;
-  for (size_t i : leaving(all, std::move(gone), host)) placement[i] = Tier::disk;
+  for (size_t i : leaving_by_use(all, gone, host)) placement[i] = Tier::disk;
   return placement;
 }
 

@@ -19,7 +19,8 @@ struct Room {
 
 // Chooses each parameter's tier. As many bytes as fit stay on the device, and as many of the others
 // as fit stay in host memory, which is faster than the disk. The rest is spread evenly over the
-// sweep, so that link and disk always have work. A table that is only looked up goes first: a token
+// sweep, so that link and disk always have work. Parameters that only some tokens use (experts)
+// leave before those that all use. A table that is only looked up goes first: a token
 // needs one row of it. `all` is laid out with everything resident. A rule that names a tier counts,
 // whatever the room; vectors stay in any case.
 Placement choose_placement(const ReadPlan& all, const Room& room,

@@ -1,7 +1,11 @@
 // Parts of requests of Anthropic's API and of OpenAI's responses, as chat completions have them.
 #pragma once
 
+#include <initializer_list>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "src/serve/ordered_json.h"
 
@@ -22,10 +26,18 @@ std::string name_in(const std::string& space, const std::string& name);
 
 // Functions of a namespace say which in a member `namespace`. Error(refused) that begins with
 // `where` for what is no list of tools.
-Ordered function_tools(const Ordered& given, const ToolForm& form, const std::string& where);
+OrderedJson function_tools(const OrderedJson& given, const ToolForm& form,
+                           const std::string& where);
 
 // Returns the response_format of a text's format, whose schema is a member of the format itself
 // there.
-Ordered response_format(const Ordered& format, const std::string& where);
+OrderedJson response_format(const OrderedJson& format, const std::string& where);
+
+// A parameter's name in such a request, and in one for chat completions.
+using SameName = std::pair<const char*, const char*>;
+void move_same(OrderedJson& body, std::span<const SameName> same, OrderedJson& chat);
+// Moves parameters of other APIs, which go on as they are: all but the named ones.
+void pass_on(OrderedJson& body, std::initializer_list<std::span<const std::string_view>> without,
+             OrderedJson& chat);
 
 }  // namespace sluice

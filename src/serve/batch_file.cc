@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/serve/structured.h"
 
 namespace sluice {
 namespace {
@@ -18,21 +18,21 @@ constexpr std::string_view kOfLine = "batch_line_";
 
 // Fills in what the line says. Error(refused) for what is no request.
 void read_line(std::string_view text, BatchLine& line) {
-  Json json = parse_json(text, line.where);
-  JsonFields fields(json, line.where);
-  if (fields.has("custom_id")) line.custom_id = std::move(json["custom_id"]);
+  std::optional<std::string> repeated;
+  OrderedJson json = parse_ordered(text, line.where, &repeated);
+  const OrderedFields fields(json, line.where);
+  if (fields.has("custom_id")) line.custom_id = round_integers(fields.raw("custom_id"));
   if (line.custom_id.is_null()) fail(ErrorKind::refused, "{}: custom_id is missing", line.where);
   if (!line.custom_id.is_string())
     fail(ErrorKind::refused, "{}: custom_id must be a string", line.where);
   line.id = fmt::format("{}{}", kOfRequest, line.custom_id.get_ref<const std::string&>());
-  refuse_repeated_keys(text, json, line.where);
+  if (repeated) refuse_repeated_key(*repeated, line.where);
   if (fields.string_or("method", "POST") != "POST")
     fail(ErrorKind::refused, "{}: method must be POST", line.where);
   if (std::string url = fields.string("url"); url != "/v1/completions")
     fail(ErrorKind::refused, "{}: url {:?} is not served; /v1/completions is", line.where, url);
   fields.raw("body");
   line.body = std::move(json["body"]);
-  keep_schema_order(line.body, text, true);
 }
 
 }  // namespace
@@ -72,8 +72,8 @@ Digest digest_of(std::string_view id) { return digest128(std::as_bytes(std::span
 
 uint64_t encode_bytes(std::string_view text) { return kTextBytes * text.size(); }
 
-// By what is in it, without parsing it. Lists grow by doubling, so that the old and the new one are
-// there at once; an object's member is a node of a tree.
+// By what is in it, without parsing it. Lists and objects grow by doubling, so that the old and the
+// new one are there at once.
 uint64_t parse_bytes(std::string_view line) {
   constexpr uint64_t kLine = 3;     // bytes for each of the line: its copies
   constexpr uint64_t kValue = 64;   // for each value in a list, its token id included

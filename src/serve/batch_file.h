@@ -18,7 +18,7 @@ struct BatchLine {
   std::string id;
   Json custom_id;     // as given; null where there is none
   std::string fault;  // why this is no request; then there is no body
-  Json body;
+  OrderedJson body;
   uint64_t parse_bytes = 0;  // what parsing it takes at most
 };
 

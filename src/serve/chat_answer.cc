@@ -13,14 +13,14 @@
 namespace sluice {
 namespace {
 
-Ordered logprob_json(const Logprob& l, const Tokenizer* tokenizer) {
+OrderedJson logprob_json(const Logprob& l, const Tokenizer* tokenizer) {
   const bool known = tokenizer != nullptr && tokenizer->has(l.token_id);
   const std::string bytes = known ? tokenizer->bytes(l.token_id, false) : std::string();
-  Ordered list = Ordered::array();
+  OrderedJson list = OrderedJson::array();
   for (char c : bytes) list.push_back(static_cast<uint8_t>(c));
   return {{"token", known ? to_valid_utf8(bytes) : token_text(l.token_id, tokenizer)},
           {"logprob", l.logprob},
-          {"bytes", known ? list : Ordered()}};
+          {"bytes", known ? list : OrderedJson()}};
 }
 
 class ChatAnswer : public ChunkAnswer {
@@ -103,16 +103,16 @@ class ChatAnswer : public ChunkAnswer {
         json.key(part.kind == AnswerPart::Kind::content ? "content" : "reasoning_content");
         return json.text({part.text});
       case AnswerPart::Kind::call:
-        return json.member(
-            "tool_calls",
-            Ordered::array({Ordered{{"index", call},
-                                    {"id", part.id},
-                                    {"type", "function"},
-                                    {"function", {{"name", part.text}, {"arguments", ""}}}}}));
+        return json.member("tool_calls",
+                           OrderedJson::array({OrderedJson{
+                               {"index", call},
+                               {"id", part.id},
+                               {"type", "function"},
+                               {"function", {{"name", part.text}, {"arguments", ""}}}}}));
       case AnswerPart::Kind::arguments:
-        return json.member(
-            "tool_calls",
-            Ordered::array({Ordered{{"index", call}, {"function", {{"arguments", part.text}}}}}));
+        return json.member("tool_calls",
+                           OrderedJson::array({OrderedJson{
+                               {"index", call}, {"function", {{"arguments", part.text}}}}}));
     }
   }
 
@@ -143,8 +143,8 @@ class ChatAnswer : public ChunkAnswer {
     json.end_object();
   }
 
-  Ordered calls_json(const ChatReply& reply, int64_t index) const {
-    Ordered calls = Ordered::array();
+  OrderedJson calls_json(const ChatReply& reply, int64_t index) const {
+    OrderedJson calls = OrderedJson::array();
     CallIds ids;
     for (const ChatReply::Call& call : reply.calls) {
       const std::string own = call_id(std::ssize(calls), static_cast<size_t>(index));
@@ -161,8 +161,8 @@ class ChatAnswer : public ChunkAnswer {
     json.key("content");
     json.begin_array();
     for (const TokenLogprobs& t : *logprobs) {
-      Ordered entry = logprob_json(t.token, tokenizer_);
-      entry["top_logprobs"] = Ordered::array();
+      OrderedJson entry = logprob_json(t.token, tokenizer_);
+      entry["top_logprobs"] = OrderedJson::array();
       for (const Logprob& top : t.top)
         entry["top_logprobs"].push_back(logprob_json(top, tokenizer_));
       json.value(entry);
@@ -193,10 +193,10 @@ class ChatAnswer : public ChunkAnswer {
 
   void end(std::string& out, size_t index, const std::string& reason) const {
     chunk(out, [&](JsonWriter& json) {
-      json.value(Ordered{{"index", index},
-                         {"delta", Ordered::object()},
-                         {"logprobs", nullptr},
-                         {"finish_reason", reason}});
+      json.value(OrderedJson{{"index", index},
+                             {"delta", OrderedJson::object()},
+                             {"logprobs", nullptr},
+                             {"finish_reason", reason}});
     });
   }
 

@@ -24,7 +24,7 @@ constexpr int64_t kMostTopLogprobs = 20;  // OpenAI's
 constexpr uint64_t kGrammarBytes = 128;  // for each of a body with schemas: trees of JSON and parts
 
 // Variables that the request gives the template beside the messages.
-void set_variables(jinja::Context& context, const JsonFields& body, const jinja::Value& request) {
+void set_variables(jinja::Context& context, const OrderedFields& body) {
   if (body.has("reasoning_effort")) {
     const std::string effort = body.string("reasoning_effort");
     context.set("reasoning_effort", make_text(context.meter(), effort));
@@ -34,13 +34,13 @@ void set_variables(jinja::Context& context, const JsonFields& body, const jinja:
         context.set(name, jinja::Value::boolean(false));
   }
   if (!body.has("chat_template_kwargs")) return;
-  const jinja::Value& given = *request.dict().find("chat_template_kwargs");
-  if (!given.is(jinja::Kind::dict))
+  const OrderedJson& given = body.raw("chat_template_kwargs");
+  if (!given.is_object())
     fail(ErrorKind::refused, "{}: chat_template_kwargs must be an object", body.where());
-  for (const auto& [name, value] : given.dict().entries) {
-    if (name.text() == "messages")
+  for (const auto& [name, value] : given.items()) {
+    if (name == "messages")
       fail(ErrorKind::refused, "{}: chat_template_kwargs: messages cannot be one", body.where());
-    context.set(name.text(), value);
+    context.set(name, jinja::value_of(context.meter(), value, body.where()));
   }
 }
 
@@ -78,8 +78,19 @@ void end_behind(const std::string& begun, const std::string& where, std::string&
   rendered.resize(at + (whole ? shown.size() : trimmed.size()));
 }
 
-std::string render(const JsonFields& body, std::string_view text, const ToolChoice& choice,
-                   ChatTemplate& chat_template, const RequestRoom& room) {
+// Gives what set_chat() takes of a body.
+jinja::Value asked_values(jinja::Meter& meter, const OrderedFields& body) {
+  std::vector<jinja::Dict::Entry> entries;
+  for (const char* name : {"messages", "tools", "documents", "variables"}) {
+    if (body.has(name) || body.is_null(name))
+      entries.emplace_back(make_text(meter, name),
+                           jinja::value_of(meter, body.raw(name), body.where()));
+  }
+  return make_dict(meter, std::move(entries));
+}
+
+std::string render(const OrderedFields& body, const ToolChoice& choice, ChatTemplate& chat_template,
+                   const RequestRoom& room) {
   const std::string& where = body.where();
   const bool goes_on = body.boolean_or("continue_final_message", false);
   const bool prompts = body.boolean_or("add_generation_prompt", !goes_on);
@@ -95,11 +106,9 @@ std::string render(const JsonFields& body, std::string_view text, const ToolChoi
   jinja::Context context({}, room);
   jinja::Meter& meter = context.meter();
   try {
-    const jinja::Value request = jinja::read_json(meter, text, where);
-    set_chat(context, request, true, where);
-    context.set("add_generation_prompt", jinja::Value::boolean(prompts));
+    set_chat(context, asked_values(meter, body), prompts, where);
     context.set("messages", api_messages(meter, *context.find("messages"), style, where));
-    set_variables(context, body, request);
+    set_variables(context, body);
     if (choice.none) context.set("tools", jinja::Value::none());
     apply_tool_support(context, tool_support, where);
     context.set("messages", part_calls(meter, *context.find("messages"), traits));
@@ -117,10 +126,10 @@ std::string render(const JsonFields& body, std::string_view text, const ToolChoi
 
 // Makes the grammar of the answer, where the request asks for one: of its text, or its calls.
 std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
-    const JsonFields& body, std::string_view text, const ToolChoice& choice, const ChatForm& form,
+    const OrderedFields& body, uint64_t bytes, const ToolChoice& choice, const ChatForm& form,
     const Session& session, const RequestRoom& room) {
-  const std::optional<AskedText> asked = asked_text(body);
-  AnswerRules rules{.tools = callable_tools(body, text, choice),
+  std::optional<AskedText> asked = asked_text(body);
+  AnswerRules rules{.tools = callable_tools(body, choice),
                     .must_call = choice.must_call,
                     .one_call = choice.one_call,
                     .text = nullptr,
@@ -131,29 +140,35 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
   if (free && form.hints.calls == nullptr && exact_call_form(form.chat_template) == nullptr)
     rules.tools.clear();
   if (!asked && rules.tools.empty()) return nullptr;
-  room(text.size() * kGrammarBytes);
+  room(bytes * kGrammarBytes);
   std::string where = body.where() + ": tools";
   if (asked) {
     where = asked->where;
-    rules.text =
-        Ordered{{"source", grammar::name_of(asked->source.kind)}, {"text", asked->source.text}};
+    rules.text = {{"source", grammar::name_of(asked->source.kind)}};
+    if (asked->source.json) {
+      rules.text["json"] = *std::move(asked->source.json);
+    } else {
+      rules.text["text"] = std::move(asked->source.text);
+    }
   }
-  const Ordered all = answer_composition(form.chat_template, form.prompt_end, rules, where);
-  return session.grammars().find({grammar::SourceKind::composition, all.dump()}, where);
+  grammar::GrammarSource all{.kind = grammar::SourceKind::composition, .text = {}};
+  all.json = answer_composition(form.chat_template, form.prompt_end, rules, where);
+  return session.grammars().find(all, where);
 }
 
 }  // namespace
 
-std::string render_chat(const Json& json, std::string_view text, const std::string& where,
+std::string render_chat(const OrderedJson& json, const std::string& where,
                         ChatTemplate& chat_template, const RequestRoom& room) {
-  const JsonFields body(json, where);
-  return render(body, text, tool_choice_of(body), chat_template, room);
+  const OrderedFields body(json, where);
+  refuse_not_finite(json, where);
+  return render(body, tool_choice_of(body), chat_template, room);
 }
 
-Chat parse_chat(const Json& json, std::string_view text, const std::string& where,
+Chat parse_chat(const OrderedJson& json, uint64_t bytes, const std::string& where,
                 const RequestContext& context, ChatTemplate& chat_template,
                 const RequestRoom& room) {
-  const JsonFields body(json, where);
+  const OrderedFields body(json, where);
   check_parameters(json, where, context.api, context.unknown);
   Chat chat{.asked = read_request(body, context)};
   SamplingParams& sampling = chat.asked.request.sampling;
@@ -167,16 +182,17 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
          "{}: prompt_logprobs is not available for chats; send the prompt to /v1/completions",
          where);
   ToolChoice choice = tool_choice_of(body);
+  refuse_not_finite(json, where);
   const ToolSupport& tool_support = chat_template.tool_support();
   choice.one_call = choice.one_call || tool_support.one_call;
-  const std::string prompt = render(body, text, choice, chat_template, room);
+  const std::string prompt = render(body, choice, chat_template, room);
   room(encode_bytes(prompt));
   chat.asked.prompts = {context.session.need_tokenizer().encode(
       prompt, body.boolean_or("add_special_tokens", false))};
   check_prompts(chat.asked, where, context);
   chat.form.set_prompt(prompt);
-  if (!choice.none) chat.form.tools = body.raw("tools");
-  if (body.has("tool_choice")) chat.form.tool_choice = body.raw("tool_choice");
+  if (!choice.none) chat.form.tools = round_integers(body.raw("tools"));
+  if (body.has("tool_choice")) chat.form.tool_choice = round_integers(body.raw("tool_choice"));
   chat.form.parallel_calls = body.boolean_or("parallel_tool_calls", true) && !tool_support.one_call;
   chat.form.chat_template = chat_template.text(!choice.none && !tool_support.told);
   chat.form.hints = {.calls = tool_support.calls,
@@ -193,7 +209,7 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
   chat.form.hints.thought_tags_are_tokens =
       chat.form.chat_template.find("think>") == std::string_view::npos && is_token("<think>") &&
       is_token("</think>");
-  sampling.grammar = grammar_of_answer(body, text, choice, chat.form, context.session, room);
+  sampling.grammar = grammar_of_answer(body, bytes, choice, chat.form, context.session, room);
   if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools,
                                          chat.form.hints.calls))
     chat.asked.request.skip_special_tokens = false;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "src/chat/chat_template.h"
 #include "src/serve/chat_parts.h"
@@ -21,14 +20,14 @@ struct Chat {
   ChatForm form = {};
 };
 
-// The conversation of a request as the model's template renders it. `text` is the body, whose
-// messages, tools, documents and template variables count. Throws Error(refused) for what is wrong
-// with them, or with the template, and what `room` throws.
-std::string render_chat(const Json& body, std::string_view text, const std::string& where,
+// The conversation of a request as the model's template renders it, with its tools, documents and
+// template variables. Throws Error(refused) for what is wrong with them, or with the template, and
+// what `room` throws.
+std::string render_chat(const OrderedJson& body, const std::string& where,
                         ChatTemplate& chat_template, const RequestRoom& room);
 
-// `text` is the same as `body`. Throws as parse_completion() and render_chat().
-Chat parse_chat(const Json& body, std::string_view text, const std::string& where,
+// `bytes`: those of the body's text. Throws as parse_completion() and render_chat().
+Chat parse_chat(const OrderedJson& body, uint64_t bytes, const std::string& where,
                 const RequestContext& context, ChatTemplate& chat_template,
                 const RequestRoom& room);
 

@@ -18,10 +18,10 @@ constexpr size_t kMostPrompts = 2048;  // of one request
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> read_prompts(const JsonFields& body, const char* key,
+std::vector<std::vector<int32_t>> read_prompts(const OrderedFields& body, const char* key,
                                                const Session& session) {
   bool special = body.boolean_or("add_special_tokens", true);
-  auto ids = [&](const Json& prompt) {
+  auto ids = [&](const OrderedJson& prompt) {
     if (prompt.is_string())
       return session.need_tokenizer().encode(prompt.get_ref<const std::string&>(), special);
     std::optional<std::vector<int32_t>> list = ids_of(prompt);
@@ -32,7 +32,7 @@ std::vector<std::vector<int32_t>> read_prompts(const JsonFields& body, const cha
     return *std::move(list);
   };
   if (!body.has(key)) fail(ErrorKind::refused, "{}: {} is missing", body.where(), key);
-  const Json& given = body.raw(key);
+  const OrderedJson& given = body.raw(key);
   bool several = given.is_array() && !given.empty() && !given.front().is_number();
   if (!several) return {ids(given)};
   if (given.size() > kMostPrompts) {
@@ -40,7 +40,7 @@ std::vector<std::vector<int32_t>> read_prompts(const JsonFields& body, const cha
          body.where(), key, given.size(), kMostPrompts);
   }
   std::vector<std::vector<int32_t>> all;
-  for (const Json& prompt : given) all.push_back(ids(prompt));
+  for (const OrderedJson& prompt : given) all.push_back(ids(prompt));
   return all;
 }
 
@@ -59,9 +59,9 @@ uint64_t lists_bytes(const Request& r) {
 
 }  // namespace
 
-Completion parse_completion(const Json& json, const std::string& where,
+Completion parse_completion(const OrderedJson& json, const std::string& where,
                             const RequestContext& context) {
-  JsonFields body(json, where);
+  OrderedFields body(json, where);
   check_parameters(json, where, context.api, context.unknown);
   Completion completion = read_request(body, context);
   SamplingParams& sampling = completion.request.sampling;

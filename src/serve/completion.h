@@ -46,12 +46,12 @@ struct RequestContext {
 
 // `where` names the request in errors. Throws Error(refused) for a body that is none or has
 // parameters that are not known here, Error(usage) for values that cannot be.
-Completion parse_completion(const Json& body, const std::string& where,
+Completion parse_completion(const OrderedJson& body, const std::string& where,
                             const RequestContext& context);
 
 // A text, a list of token ids, or a list of texts and of such lists. Error(refused) that names
 // `key`.
-std::vector<std::vector<int32_t>> read_prompts(const JsonFields& body, const char* key,
+std::vector<std::vector<int32_t>> read_prompts(const OrderedFields& body, const char* key,
                                                const Session& session);
 
 // The most bytes that a completion takes from admission to response: the request, once here and

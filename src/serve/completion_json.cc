@@ -172,9 +172,9 @@ void Usage::add(int64_t prompt, std::span<const RequestResult> results) {
 }
 
 void write_usage(JsonWriter& json, const Usage& usage) {
-  Ordered all{{"prompt_tokens", usage.prompt_tokens},
-              {"completion_tokens", usage.completion_tokens},
-              {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  OrderedJson all{{"prompt_tokens", usage.prompt_tokens},
+                  {"completion_tokens", usage.completion_tokens},
+                  {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
   if (usage.cached_tokens) all["prompt_tokens_details"]["cached_tokens"] = *usage.cached_tokens;
   json.value(all);
 }

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 8> kRead{
     "add_special_tokens",     "dimensions", "encoding_format", "input", "model", "priority",
     "truncate_prompt_tokens", "user"};
 
-void check_keys(const Json& body, const std::string& where, UnknownParameters* unknown) {
+void check_keys(const OrderedJson& body, const std::string& where, UnknownParameters* unknown) {
   for (const auto& [key, value] : body.items()) {
     if (value.is_null() || std::ranges::find(kRead, key) != kRead.end()) continue;
     if (unknown != nullptr && !unknown->strict()) {
@@ -107,9 +107,9 @@ class EmbeddingsAnswer : public Answer {
 
 }  // namespace
 
-EmbeddingsRequest parse_embeddings(const Json& json, const std::string& where,
+EmbeddingsRequest parse_embeddings(const OrderedJson& json, const std::string& where,
                                    const RequestContext& context) {
-  const JsonFields body(json, where);
+  const OrderedFields body(json, where);
   check_keys(json, where, context.unknown);
   if (!context.embedding.refusal.empty())
     fail(ErrorKind::refused, "{} (--pooling takes another way)", context.embedding.refusal);

@@ -17,7 +17,7 @@ struct EmbeddingsRequest {
   bool base64 = false;     // float32, little endian; else lists of numbers
   bool normalized = true;  // vectors get the length 1
 };
-EmbeddingsRequest parse_embeddings(const Json& body, const std::string& where,
+EmbeddingsRequest parse_embeddings(const OrderedJson& body, const std::string& where,
                                    const RequestContext& context);
 
 // Bytes that the vectors take until the answer has been sent.

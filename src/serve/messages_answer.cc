@@ -80,14 +80,14 @@ class MessagesAnswer : public Answer {
   void begin_block(const AnswerPart& part, std::string& out) {
     open_ = true;
     kind_ = part.kind;
-    Ordered block{{"type", "text"}, {"text", ""}};
+    OrderedJson block{{"type", "text"}, {"text", ""}};
     if (part.kind == AnswerPart::Kind::reasoning)
       block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (part.kind == AnswerPart::Kind::call) {
       block = {{"type", "tool_use"},
                {"id", ids_.of(part.id, call_id(calls_))},
                {"name", part.text},
-               {"input", Ordered::object()}};
+               {"input", OrderedJson::object()}};
       ++calls_;
     }
     event(out, "content_block_start", [&](JsonWriter& json) {
@@ -118,10 +118,11 @@ class MessagesAnswer : public Answer {
 
   void write_blocks(JsonWriter& json, const ChatReply& reply) const {
     if (!reply.reasoning.empty()) {
-      json.value(Ordered{{"type", "thinking"}, {"thinking", reply.reasoning}, {"signature", ""}});
+      json.value(
+          OrderedJson{{"type", "thinking"}, {"thinking", reply.reasoning}, {"signature", ""}});
     }
     if (!reply.content.empty() || reply.calls.empty())
-      json.value(Ordered{{"type", "text"}, {"text", reply.content}});
+      json.value(OrderedJson{{"type", "text"}, {"text", reply.content}});
     int64_t calls = 0;
     CallIds ids;
     for (const ChatReply::Call& call : reply.calls) {
@@ -138,8 +139,8 @@ class MessagesAnswer : public Answer {
   }
 
   // Null: it has not ended.
-  Ordered ending_json(const RequestResult* result, bool calls) const {
-    Ordered ending{{"stop_reason", nullptr}, {"stop_sequence", nullptr}};
+  OrderedJson ending_json(const RequestResult* result, bool calls) const {
+    OrderedJson ending{{"stop_reason", nullptr}, {"stop_sequence", nullptr}};
     if (result == nullptr) return ending;
     if (result->finish_reason == "length") {
       ending["stop_reason"] = "max_tokens";
@@ -165,14 +166,14 @@ class MessagesAnswer : public Answer {
     json.begin_array();
     if (result != nullptr) write_blocks(json, reply);
     json.end_array();
-    const Ordered ending = ending_json(result, !reply.calls.empty());
+    const OrderedJson ending = ending_json(result, !reply.calls.empty());
     for (const auto& [key, value] : ending.items()) json.member(key, value);
     json.member("usage", usage_json(result, tokens));
     json.end_object();
   }
 
   // Before the end it is not known how much was found.
-  Ordered usage_json(const RequestResult* result, int64_t tokens) const {
+  OrderedJson usage_json(const RequestResult* result, int64_t tokens) const {
     const int64_t cached = result != nullptr ? result->prefix_tokens : 0;
     return {{"input_tokens", std::ssize(asked_.prompts[0]) - cached},
             {"cache_creation_input_tokens", 0},

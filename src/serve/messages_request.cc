@@ -15,13 +15,13 @@ namespace sluice {
 namespace {
 
 // Names of both APIs.
-constexpr std::array<std::pair<const char*, const char*>, 7> kSame{{{"max_tokens", "max_tokens"},
-                                                                    {"model", "model"},
-                                                                    {"stop_sequences", "stop"},
-                                                                    {"stream", "stream"},
-                                                                    {"temperature", "temperature"},
-                                                                    {"top_k", "top_k"},
-                                                                    {"top_p", "top_p"}}};
+constexpr std::array<SameName, 7> kSame{{{"max_tokens", "max_tokens"},
+                                         {"model", "model"},
+                                         {"stop_sequences", "stop"},
+                                         {"stream", "stream"},
+                                         {"temperature", "temperature"},
+                                         {"top_k", "top_k"},
+                                         {"top_p", "top_p"}}};
 // Uses of tools that another service ran, and what it found: they say nothing to a model here. Nor
 // do changes of the tools, which OfferedTools reads.
 constexpr std::array<std::string_view, 14> kPassedOver{"redacted_thinking",
@@ -44,15 +44,15 @@ constexpr std::array<std::string_view, 6> kIgnored{
 constexpr std::array<std::string_view, 7> kReadMembers{
     "messages", "output_config", "output_format", "system", "thinking", "tool_choice", "tools"};
 
-Ordered message(const char* role, Ordered content) {
+OrderedJson message(const char* role, OrderedJson content) {
   return {{"role", role}, {"content", std::move(content)}};
 }
 
 // The texts of a document or of what was found, behind its title.
-std::string document_text(const Ordered& block, const std::string& where) {
+std::string document_text(const OrderedJson& block, const std::string& where) {
   const bool document = block.at("type") == "document";
-  const Ordered none = Ordered::object();
-  const Ordered& source = document && !is_null(block, "source") ? block.at("source") : none;
+  const OrderedJson none = OrderedJson::object();
+  const OrderedJson& source = document && !is_null(block, "source") ? block.at("source") : none;
   std::string text = is_null(block, "title") ? "" : string_of(block, "title", where) + "\n";
   if (!is_null(block, "context")) text += string_of(block, "context", where) + "\n";
   if (!document) return text + text_of(block.at("content"), where);
@@ -65,10 +65,10 @@ std::string document_text(const Ordered& block, const std::string& where) {
 }
 
 // Returns a tool's result: its texts, and the names of tools that a search found.
-Ordered result_content(const Ordered& content, const std::string& where) {
+OrderedJson result_content(const OrderedJson& content, const std::string& where) {
   if (!content.is_array()) return content_of(content, where);
-  Ordered texts = Ordered::array();
-  for (const Ordered& block : content) {
+  OrderedJson texts = OrderedJson::array();
+  for (const OrderedJson& block : content) {
     const std::string type = string_of(block, "type", where);
     if (type == "tool_reference") {
       texts.push_back({{"type", "text"}, {"text", string_of(block, "tool_name", where)}});
@@ -86,7 +86,7 @@ class Blocks {
  public:
   Blocks(std::string role, std::string where) : role_(std::move(role)), where_(std::move(where)) {}
 
-  void add(const Ordered& block, Ordered& messages) {
+  void add(const OrderedJson& block, OrderedJson& messages) {
     const std::string type = string_of(block, "type", where_);
     if (type == "text") {
       add_text(string_of(block, "text", where_));
@@ -101,10 +101,10 @@ class Blocks {
                         {"type", "function"},
                         {"function",
                          {{"name", string_of(block, "name", where_)},
-                          {"arguments", block.value("input", Ordered::object())}}}});
+                          {"arguments", block.value("input", OrderedJson::object())}}}});
     } else if (type == "tool_result" || type == "mcp_tool_result") {
       if (!calls_.empty()) finish(messages);
-      Ordered result = message(
+      OrderedJson result = message(
           "tool", is_null(block, "content") ? "" : result_content(block.at("content"), where_));
       result["tool_call_id"] = string_of(block, "tool_use_id", where_);
       messages.push_back(std::move(result));
@@ -114,13 +114,13 @@ class Blocks {
     }
   }
 
-  void finish(Ordered& messages) {
+  void finish(OrderedJson& messages) {
     if ((told_ || role_ == "system") && texts_.empty() && calls_.empty()) return;
-    Ordered whole = message(role_.c_str(), content_of(texts_, where_));
+    OrderedJson whole = message(role_.c_str(), content_of(texts_, where_));
     if (!thoughts_.empty()) whole["reasoning_content"] = thoughts_;
     if (!calls_.empty()) whole["tool_calls"] = calls_;
     messages.push_back(std::move(whole));
-    texts_ = calls_ = Ordered::array();
+    texts_ = calls_ = OrderedJson::array();
     thoughts_.clear();
   }
 
@@ -131,45 +131,45 @@ class Blocks {
 
   std::string role_;
   std::string where_;
-  Ordered texts_ = Ordered::array();
+  OrderedJson texts_ = OrderedJson::array();
   std::string thoughts_;
-  Ordered calls_ = Ordered::array();
+  OrderedJson calls_ = OrderedJson::array();
   bool told_ = false;  // a tool's result
 };
 
-void add_message(const Ordered& given, const std::string& where, Ordered& messages) {
+void add_message(const OrderedJson& given, const std::string& where, OrderedJson& messages) {
   const std::string role = string_of(given, "role", where);
   if (role != "user" && role != "assistant" && role != "system")
     fail(ErrorKind::refused, "{}: role must be user, assistant or system", where);
   if (is_null(given, "content")) fail(ErrorKind::refused, "{}: content is missing", where);
-  const Ordered& content = given.at("content");
+  const OrderedJson& content = given.at("content");
   if (!content.is_array()) {
     messages.push_back(message(role.c_str(), text_of(content, where)));
     return;
   }
   Blocks blocks(role, where);
-  for (const Ordered& block : content) blocks.add(block, messages);
+  for (const OrderedJson& block : content) blocks.add(block, messages);
   blocks.finish(messages);
 }
 
 // A system message may be for the turn alone that it comes before.
-bool is_over(const Ordered& messages, size_t at) {
-  const Ordered& message = messages.at(at);
-  if (!message.is_object() || message.value("clear_at", Ordered()) != "next_user_message")
+bool is_over(const OrderedJson& messages, size_t at) {
+  const OrderedJson& message = messages.at(at);
+  if (!message.is_object() || message.value("clear_at", OrderedJson()) != "next_user_message")
     return false;
   return std::any_of(messages.begin() + static_cast<ptrdiff_t>(at) + 1, messages.end(),
-                     [](const Ordered& later) {
-                       return later.is_object() && later.value("role", Ordered()) == "user";
+                     [](const OrderedJson& later) {
+                       return later.is_object() && later.value("role", OrderedJson()) == "user";
                      });
 }
 
 // Clients write who pays into a text of its own. It is no instruction, and where it changes, all
 // that was computed of the prompt behind it is lost.
-Ordered instructions_of(const Ordered& system) {
+OrderedJson instructions_of(const OrderedJson& system) {
   if (!system.is_array()) return system;
-  Ordered kept = Ordered::array();
-  for (const Ordered& block : system) {
-    const Ordered text = block.is_object() ? block.value("text", Ordered()) : Ordered();
+  OrderedJson kept = OrderedJson::array();
+  for (const OrderedJson& block : system) {
+    const OrderedJson text = block.is_object() ? block.value("text", OrderedJson()) : OrderedJson();
     const bool billing = text.is_string() && text.get_ref<const std::string&>().starts_with(
                                                  "x-anthropic-billing-header:");
     if (!billing) kept.push_back(block);
@@ -181,37 +181,37 @@ Ordered instructions_of(const Ordered& system) {
 // them, and with what messages of the system have changed.
 class OfferedTools {
  public:
-  OfferedTools(const Ordered& body, std::string where) : where_(std::move(where)) {
+  OfferedTools(const OrderedJson& body, std::string where) : where_(std::move(where)) {
     if (is_null(body, "tools")) return;
-    const Ordered& tools = body.at("tools");
+    const OrderedJson& tools = body.at("tools");
     if (!tools.is_array()) fail(ErrorKind::refused, "{}: tools must be a list", where_);
     // Whoever has another service search has no other way to them here.
-    const bool searched = std::ranges::any_of(tools, [](const Ordered& tool) {
-      const Ordered type = tool.is_object() ? tool.value("type", Ordered()) : Ordered();
+    const bool searched = std::ranges::any_of(tools, [](const OrderedJson& tool) {
+      const OrderedJson type = tool.is_object() ? tool.value("type", OrderedJson()) : OrderedJson();
       return type.is_string() && type.get_ref<const std::string&>().starts_with("tool_search_tool");
     });
-    for (const Ordered& tool : tools) {
-      const bool deferred = tool.is_object() && tool.value("defer_loading", Ordered()) == true;
+    for (const OrderedJson& tool : tools) {
+      const bool deferred = tool.is_object() && tool.value("defer_loading", OrderedJson()) == true;
       tools_.push_back({tool, !deferred || searched});
     }
   }
 
-  void read(const Ordered& message) {
+  void read(const OrderedJson& message) {
     if (!message.is_object() || is_null(message, "content")) return;
-    for (const Ordered& block : blocks_of(message.at("content"))) {
+    for (const OrderedJson& block : blocks_of(message.at("content"))) {
       const std::string type = string_of(block, "type", where_);
       if (type == "tool_addition" || type == "tool_removal") {
         change(object_of(block, "tool", where_), type == "tool_addition");
       } else if (type == "tool_result" && !is_null(block, "content")) {
-        for (const Ordered& found : blocks_of(block.at("content")))
-          if (found.is_object() && found.value("type", Ordered()) == "tool_reference")
+        for (const OrderedJson& found : blocks_of(block.at("content")))
+          if (found.is_object() && found.value("type", OrderedJson()) == "tool_reference")
             offer(string_of(found, "tool_name", where_), true);
       }
     }
   }
 
-  Ordered take() const {
-    Ordered offered = Ordered::array();
+  OrderedJson take() const {
+    OrderedJson offered = OrderedJson::array();
     for (const Tool& tool : tools_)
       if (tool.offered) offered.push_back(tool.given);
     return offered;
@@ -219,34 +219,34 @@ class OfferedTools {
 
  private:
   struct Tool {
-    Ordered given;
+    OrderedJson given;
     bool offered = true;
   };
 
-  static const Ordered& blocks_of(const Ordered& content) {
-    static const Ordered kNone = Ordered::array();
+  static const OrderedJson& blocks_of(const OrderedJson& content) {
+    static const OrderedJson kNone = OrderedJson::array();
     return content.is_array() ? content : kNone;
   }
 
   // References to tools of other services are passed over.
-  void change(const Ordered& tool, bool adds) {
+  void change(const OrderedJson& tool, bool adds) {
     const std::string type = string_of(tool, "type", where_ + ": tool");
     if (type == "tool_reference") offer(string_of(tool, "name", where_ + ": tool"), adds);
     if (type != "tool_definition") return;
-    Ordered definition = object_of(tool, "definition", where_ + ": tool");
-    const Ordered name = definition.value("name", Ordered());
+    OrderedJson definition = object_of(tool, "definition", where_ + ": tool");
+    const OrderedJson name = definition.value("name", OrderedJson());
     std::erase_if(tools_, [&](const Tool& other) { return is_named(other, name); });
     tools_.push_back({std::move(definition), true});
   }
 
-  void offer(const Ordered& name, bool offered) {
+  void offer(const OrderedJson& name, bool offered) {
     for (Tool& tool : tools_)
       if (is_named(tool, name)) tool.offered = offered;
   }
 
-  static bool is_named(const Tool& tool, const Ordered& name) {
+  static bool is_named(const Tool& tool, const OrderedJson& name) {
     return name.is_string() && tool.given.is_object() &&
-           tool.given.value("name", Ordered()) == name;
+           tool.given.value("name", OrderedJson()) == name;
   }
 
   std::string where_;
@@ -254,7 +254,7 @@ class OfferedTools {
 };
 
 // "any" is OpenAI's "required"; "tool" names one.
-void read_choice(const Ordered& given, const std::string& where, Ordered& chat) {
+void read_choice(const OrderedJson& given, const std::string& where, OrderedJson& chat) {
   const std::string type = string_of(given, "type", where);
   if (type == "tool") {
     chat["tool_choice"] = {{"type", "function"},
@@ -267,8 +267,8 @@ void read_choice(const Ordered& given, const std::string& where, Ordered& chat) 
 }
 
 // How much it may think, and the schema of its text: a member of its own in older clients.
-void read_output(const Ordered& body, const std::string& where, Ordered& chat) {
-  const Ordered config = object_of(body, "output_config", where);
+void read_output(const OrderedJson& body, const std::string& where, OrderedJson& chat) {
+  const OrderedJson config = object_of(body, "output_config", where);
   if (!is_null(config, "effort"))
     chat["reasoning_effort"] = string_of(config, "effort", where + ": output_config");
   const bool older = is_null(config, "format");
@@ -278,47 +278,34 @@ void read_output(const Ordered& body, const std::string& where, Ordered& chat) {
                       where + (older ? ": output_format" : ": output_config"));
 }
 
-// Parameters of other APIs go on as they are.
-void pass_on(const Ordered& body, Ordered& chat) {
-  for (const auto& [key, value] : body.items()) {
-    const bool known =
-        value.is_null() || chat.contains(key) ||
-        std::ranges::find(kIgnored, key) != kIgnored.end() ||
-        std::ranges::find(kReadMembers, key) != kReadMembers.end() ||
-        std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
-    if (!known) chat[key] = value;
-  }
-}
-
 }  // namespace
 
-std::string chat_of_messages(std::string_view text, const std::string& where, bool generates) {
-  const Ordered body = parse_ordered(text);
+OrderedJson chat_of_messages(OrderedJson body, const std::string& where, bool generates) {
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
   if (generates && is_null(body, "max_tokens"))
     fail(ErrorKind::refused, "{}: max_tokens is missing", where);
-  Ordered chat = Ordered::object();
-  for (const auto& [theirs, ours] : kSame)
-    if (!is_null(body, theirs)) chat[ours] = body.at(theirs);
-  Ordered messages = Ordered::array();
+  OrderedJson chat = OrderedJson::object();
+  move_same(body, kSame, chat);
+  OrderedJson messages = OrderedJson::array();
   if (!is_null(body, "system"))
     messages.push_back(
         message("system", text_of(instructions_of(body.at("system")), where + ": system")));
   if (is_null(body, "messages") || !body.at("messages").is_array())
     fail(ErrorKind::refused, "{}: messages must be a list", where);
-  const Ordered& given = body.at("messages");
+  OrderedJson& given = body.at("messages");
   OfferedTools tools(body, where);
   for (size_t i = 0; i < given.size(); ++i) {
     if (!is_over(given, i))
       add_message(given.at(i), fmt::format("{}: message {}", where, i), messages);
     tools.read(given.at(i));
+    given.at(i) = nullptr;  // so that there is one tree, about
   }
   // The answer goes on with a text that the client has begun.
   if (!messages.empty() && messages.back().at("role") == "assistant" &&
       !messages.back().contains("tool_calls") && messages.back().at("content") != "")
     chat["continue_final_message"] = true;
   chat["messages"] = std::move(messages);
-  if (Ordered offered = tools.take(); !offered.empty())
+  if (OrderedJson offered = tools.take(); !offered.empty())
     chat["tools"] = function_tools(offered, kCustomTool, where);
   if (!is_null(body, "tool_choice"))
     read_choice(body.at("tool_choice"), where + ": tool_choice", chat);
@@ -327,8 +314,8 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
     const bool thinks = string_of(body.at("thinking"), "type", where + ": thinking") != "disabled";
     chat["chat_template_kwargs"] = {{"enable_thinking", thinks}, {"thinking", thinks}};
   }
-  pass_on(body, chat);
-  return dump_ordered(chat);
+  pass_on(body, {kIgnored, kReadMembers}, chat);
+  return chat;
 }
 
 }  // namespace sluice

@@ -53,42 +53,41 @@ constexpr std::string_view kOptions[] = {"frequency_penalty",
 constexpr std::string_view kThoughts[] = {"enable_thinking", "reasoning", "reasoning_budget",
                                           "think", "thinking"};
 
-bool asks_nothing(const Ordered& value) {
-  return value.is_null() || value == Ordered("") || (value.is_structured() && value.empty());
+bool asks_nothing(const OrderedJson& value) {
+  return value.is_null() || value == OrderedJson("") || (value.is_structured() && value.empty());
 }
 
 class Translation {
  public:
-  explicit Translation(Ordered body) : body_(std::move(body)) {}
+  explicit Translation(OrderedJson& body) : body_(body) {}
 
-  std::string done(bool chat) {
+  void run(bool chat) {
     take_options();
     for (const Alias& alias : kAliases) move(std::string(alias.theirs), alias.ours);
     take_format();
     if (chat) take_thoughts();
-    return dump_ordered(body_);
   }
 
  private:
-  void set(const char* ours, Ordered value) {
+  void set(const char* ours, OrderedJson value) {
     if (is_null(body_, ours)) body_[ours] = std::move(value);
   }
 
-  Ordered take(const std::string& name) {
+  OrderedJson take(const std::string& name) {
     auto found = body_.find(name);
     if (found == body_.end()) return {};
-    Ordered value = std::move(*found);
+    OrderedJson value = std::move(*found);
     body_.erase(found);
     return value;
   }
 
   void move(const std::string& theirs, const char* ours) {
-    Ordered value = take(theirs);
+    OrderedJson value = take(theirs);
     if (!asks_nothing(value)) set(ours, std::move(value));
   }
 
   void take_options() {
-    const Ordered options = take("options");
+    const OrderedJson options = take("options");
     if (!options.is_object()) return;
     for (const auto& [key, value] : options.items()) {
       const auto* alias = std::ranges::find(kAliases, key, &Alias::theirs);
@@ -101,8 +100,8 @@ class Translation {
 
   // Ollama's: "json", or a schema.
   void take_format() {
-    Ordered format = take("format");
-    if (format == Ordered("json")) {
+    OrderedJson format = take("format");
+    if (format == OrderedJson("json")) {
       set("response_format", {{"type", "json_object"}});
     } else if (format.is_object() && !format.empty()) {
       set("guided_json", std::move(format));
@@ -110,8 +109,8 @@ class Translation {
   }
 
   void think(bool thinks) {
-    Ordered& kwargs = body_["chat_template_kwargs"];
-    if (kwargs.is_null()) kwargs = Ordered::object();
+    OrderedJson& kwargs = body_["chat_template_kwargs"];
+    if (kwargs.is_null()) kwargs = OrderedJson::object();
     if (!kwargs.is_object()) return;
     // Templates have one switch or the other.
     for (const char* name : {"enable_thinking", "thinking"})
@@ -119,27 +118,27 @@ class Translation {
   }
 
   // A switch, or how much.
-  void take_effort(const Ordered& value) {
+  void take_effort(const OrderedJson& value) {
     if (value.is_boolean()) think(value.get<bool>());
-    if (value.is_string() && value != Ordered("")) set("reasoning_effort", value);
+    if (value.is_string() && value != OrderedJson("")) set("reasoning_effort", value);
   }
 
   void take_thoughts() {
     take_effort(take("enable_thinking"));
     take_effort(take("think"));
-    const Ordered budget = take("reasoning_budget");
-    if (budget == Ordered(0)) think(false);
-    const Ordered thinking = take("thinking");  // Anthropic's, and of hosts of GLM and DeepSeek
+    const OrderedJson budget = take("reasoning_budget");
+    if (budget == OrderedJson(0)) think(false);
+    const OrderedJson thinking = take("thinking");  // Anthropic's, and of hosts of GLM and DeepSeek
     if (thinking.is_object() && !is_null(thinking, "type"))
-      think(thinking.at("type") != Ordered("disabled"));
+      think(thinking.at("type") != OrderedJson("disabled"));
     take_effort(thinking);
-    const Ordered reasoning = take("reasoning");  // OpenRouter's
+    const OrderedJson reasoning = take("reasoning");  // OpenRouter's
     if (!reasoning.is_object()) return;
     if (!is_null(reasoning, "effort")) take_effort(reasoning.at("effort"));
     if (!is_null(reasoning, "enabled")) take_effort(reasoning.at("enabled"));
   }
 
-  Ordered body_;
+  OrderedJson& body_;
 };
 
 bool is_theirs(std::string_view key, bool chat) {
@@ -150,16 +149,13 @@ bool is_theirs(std::string_view key, bool chat) {
 
 }  // namespace
 
-std::string in_our_names(std::string_view text, const Json& json, const std::string& where,
-                         bool chat) {
-  if (!json.is_object()) return {};
+void put_in_our_names(OrderedJson& body, const std::string& where, bool chat) {
+  if (!body.is_object()) return;
   const bool theirs = std::ranges::any_of(
-      json.items(), [&](const auto& member) { return is_theirs(member.key(), chat); });
-  if (!theirs) return {};
-  refuse_large_objects(json, where);
-  Ordered body = parse_ordered(text);
-  if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
-  return Translation(std::move(body)).done(chat);
+      body.items(), [&](const auto& member) { return is_theirs(member.key(), chat); });
+  if (!theirs) return;
+  refuse_large_objects(body, where);
+  Translation(body).run(chat);
 }
 
 }  // namespace sluice

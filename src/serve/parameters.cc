@@ -133,10 +133,10 @@ const Parameter* find(std::string_view name, Api api) {
   return nullptr;
 }
 
-bool asks_for_nothing(const Parameter& parameter, const Json& value) {
-  if (value == Json(false) || value == Json("")) return true;
+bool asks_for_nothing(const Parameter& parameter, const OrderedJson& value) {
+  if (value == OrderedJson(false) || value == OrderedJson("")) return true;
   if (value.is_structured() && value.empty()) return true;
-  return !parameter.without.empty() && value == Json::parse(parameter.without);
+  return !parameter.without.empty() && value == OrderedJson::parse(parameter.without);
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ void UnknownParameters::pass_over(const std::string& name) {
                shown);
 }
 
-void check_parameters(const Json& body, const std::string& where, Api api,
+void check_parameters(const OrderedJson& body, const std::string& where, Api api,
                       UnknownParameters* unknown) {
   for (const auto& [key, value] : body.items()) {
     if (value.is_null()) continue;

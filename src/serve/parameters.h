@@ -29,7 +29,7 @@ class UnknownParameters {
 // Error(refused) for a parameter that asks for what is not supported. null is as if it were not
 // there. One that is not known to the API is passed over, or where `unknown` is null or strict,
 // refused.
-void check_parameters(const Json& body, const std::string& where, Api api,
+void check_parameters(const OrderedJson& body, const std::string& where, Api api,
                       UnknownParameters* unknown = nullptr);
 
 }  // namespace sluice

@@ -20,7 +20,7 @@ constexpr int64_t kMostLogprobs =
 constexpr int64_t kMostChoices = 128;  // OpenAI's
 
 // A set of ids: each once, as every step looks at all of them.
-std::vector<int32_t> id_list(const JsonFields& body, const char* key) {
+std::vector<int32_t> id_list(const OrderedFields& body, const char* key) {
   if (!body.has(key)) return {};
   std::optional<std::vector<int32_t>> ids = ids_of(body.raw(key));
   if (!ids) fail(ErrorKind::refused, "{}: {} must be a list of token ids", body.where(), key);
@@ -29,23 +29,24 @@ std::vector<int32_t> id_list(const JsonFields& body, const char* key) {
   return *std::move(ids);
 }
 
-std::vector<std::string> stop_strings(const JsonFields& body) {
-  if (!body.has("stop") || body.raw("stop") == Json("")) return {};
-  const Json& stop = body.raw("stop");
+std::vector<std::string> stop_strings(const OrderedFields& body) {
+  if (!body.has("stop") || body.raw("stop") == OrderedJson("")) return {};
+  const OrderedJson& stop = body.raw("stop");
   if (stop.is_string()) return {stop.get<std::string>()};
-  bool good =
-      stop.is_array() && std::ranges::all_of(stop, [](const Json& s) { return s.is_string(); });
+  bool good = stop.is_array() &&
+              std::ranges::all_of(stop, [](const OrderedJson& s) { return s.is_string(); });
   if (!good)
     fail(ErrorKind::refused, "{}: stop must be a string or a list of strings", body.where());
   return stop.get<std::vector<std::string>>();
 }
 
-std::map<int32_t, float> logit_bias(const JsonFields& body) {
+std::map<int32_t, float> logit_bias(const OrderedFields& body) {
   std::map<int32_t, float> bias;
   if (!body.has("logit_bias")) return bias;
-  const Json& given = body.raw("logit_bias");
+  const OrderedJson& given = body.raw("logit_bias");
   bool good = given.is_object();
-  for (const auto& [key, value] : given.items()) {
+  for (const auto& [key, written] : given.items()) {
+    const OrderedJson value = round_integers(written);
     int32_t id = -1;
     auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     good = good && error == std::errc() && end == key.data() + key.size() && value.is_number();
@@ -57,13 +58,13 @@ std::map<int32_t, float> logit_bias(const JsonFields& body) {
 }
 
 // vLLM's, of words that are one token, alone or behind a blank.
-void ban_words(const JsonFields& body, const Session& session, std::vector<int32_t>& banned) {
+void ban_words(const OrderedFields& body, const Session& session, std::vector<int32_t>& banned) {
   if (!body.has("bad_words")) return;
-  const Json& words = body.raw("bad_words");
-  const bool texts =
-      words.is_array() && std::ranges::all_of(words, [](const Json& w) { return w.is_string(); });
+  const OrderedJson& words = body.raw("bad_words");
+  const bool texts = words.is_array() &&
+                     std::ranges::all_of(words, [](const OrderedJson& w) { return w.is_string(); });
   if (!texts) fail(ErrorKind::refused, "{}: bad_words must be a list of strings", body.where());
-  for (const Json& word : words) {
+  for (const OrderedJson& word : words) {
     const auto& text = word.get_ref<const std::string&>();
     const size_t before = banned.size();
     for (const std::string& written : {text, " " + text}) {
@@ -81,15 +82,15 @@ void ban_words(const JsonFields& body, const Session& session, std::vector<int32
 }
 
 // Reads 64 bits; -1 counts as absent, as in vLLM.
-uint64_t seed_of(const JsonFields& body, uint64_t fallback) {
+uint64_t seed_of(const OrderedFields& body, uint64_t fallback) {
   if (!body.has("seed")) return fallback;
-  const Json& seed = body.raw("seed");
+  const OrderedJson& seed = body.raw("seed");
   if (!seed.is_number_integer())
     fail(ErrorKind::refused, "{}: seed must be an integer of 64 bits", body.where());
-  return seed == Json(-1) ? fallback : seed.get<uint64_t>();
+  return seed == OrderedJson(-1) ? fallback : seed.get<uint64_t>();
 }
 
-SamplingParams sampling_of(const JsonFields& body, const RequestContext& context) {
+SamplingParams sampling_of(const OrderedFields& body, const RequestContext& context) {
   SamplingParams p = context.defaults;
   if (body.boolean_or("use_beam_search", false)) p = {.temperature = 1};
   for (const auto& [key, value] :
@@ -117,10 +118,10 @@ SamplingParams sampling_of(const JsonFields& body, const RequestContext& context
   return p;
 }
 
-void read_stream(const JsonFields& body, Completion& completion) {
+void read_stream(const OrderedFields& body, Completion& completion) {
   completion.stream = body.boolean_or("stream", false);
   if (!body.has("stream_options")) return;
-  const JsonFields options(body.raw("stream_options"), body.where() + ": stream_options");
+  const OrderedFields options(body.raw("stream_options"), body.where() + ": stream_options");
   completion.include_usage = options.boolean_or("include_usage", false);
 }
 
@@ -142,7 +143,7 @@ void read_stream(const JsonFields& body, Completion& completion) {
 }
 
 // The newer one of OpenAI's two names counts.
-int64_t max_tokens_of(const JsonFields& body, const RequestContext& context) {
+int64_t max_tokens_of(const OrderedFields& body, const RequestContext& context) {
   const int64_t least = context.api == Api::batch ? 0 : kToTheEnd;  // as llama.cpp has it
   int64_t most = context.api == Api::chat ? kToTheEnd : 16;
   for (const char* key : {"max_tokens", "max_completion_tokens"})
@@ -152,24 +153,24 @@ int64_t max_tokens_of(const JsonFields& body, const RequestContext& context) {
 
 }  // namespace
 
-std::optional<std::vector<int32_t>> ids_of(const Json& list) {
-  bool good = list.is_array() && std::ranges::all_of(list, [](const Json& id) {
+std::optional<std::vector<int32_t>> ids_of(const OrderedJson& list) {
+  bool good = list.is_array() && std::ranges::all_of(list, [](const OrderedJson& id) {
                 return id.is_number_unsigned() && id.get<uint64_t>() <= kMost;
               });
   if (!good) return std::nullopt;
   std::vector<int32_t> ids;
   ids.reserve(list.size());
-  for (const Json& id : list) ids.push_back(id.get<int32_t>());
+  for (const OrderedJson& id : list) ids.push_back(id.get<int32_t>());
   return ids;
 }
 
 // Reads how many of the likeliest tokens; true is 1, as in vLLM, and false is none.
-std::optional<int64_t> logprobs_of(const JsonFields& body, const char* key) {
-  if (!body.has(key) || body.raw(key) == Json(false)) return std::nullopt;
-  return body.raw(key) == Json(true) ? 1 : body.integer(key, 0, kMostLogprobs);
+std::optional<int64_t> logprobs_of(const OrderedFields& body, const char* key) {
+  if (!body.has(key) || body.raw(key) == OrderedJson(false)) return std::nullopt;
+  return body.raw(key) == OrderedJson(true) ? 1 : body.integer(key, 0, kMostLogprobs);
 }
 
-Completion read_request(const JsonFields& body, const RequestContext& context) {
+Completion read_request(const OrderedFields& body, const RequestContext& context) {
   body.string_or("model", "");  // is only repeated, and must be a text
   Completion completion;
   Request& request = completion.request;

@@ -89,22 +89,22 @@ class ResponsesAnswer : public Answer {
   std::string item_id(const char* kind) const {
     return fmt::format("{}_{}_{}", kind, number(), items_.size());
   }
-  Ordered reasoning_item(const std::string& text) const {
-    Ordered content = Ordered::array();
-    if (!text.empty()) content.push_back(Ordered{{"type", "reasoning_text"}, {"text", text}});
+  OrderedJson reasoning_item(const std::string& text) const {
+    OrderedJson content = OrderedJson::array();
+    if (!text.empty()) content.push_back(OrderedJson{{"type", "reasoning_text"}, {"text", text}});
     return {{"type", "reasoning"},
             {"id", item_id("rs")},
-            {"summary", Ordered::array()},
+            {"summary", OrderedJson::array()},
             {"content", content}};
   }
-  static Ordered text_part(const std::string& text) {
+  static OrderedJson text_part(const std::string& text) {
     return {{"type", "output_text"},
             {"text", text},
-            {"annotations", Ordered::array()},
-            {"logprobs", Ordered::array()}};
+            {"annotations", OrderedJson::array()},
+            {"logprobs", OrderedJson::array()}};
   }
-  Ordered message_item(const std::string& text, const char* status) const {
-    Ordered content = Ordered::array();
+  OrderedJson message_item(const std::string& text, const char* status) const {
+    OrderedJson content = OrderedJson::array();
     if (status != std::string_view("in_progress")) content.push_back(text_part(text));
     return {{"type", "message"},
             {"id", item_id("msg")},
@@ -113,12 +113,12 @@ class ResponsesAnswer : public Answer {
             {"content", content}};
   }
   std::string call_id(const std::string& written) { return ids_.of(written, item_id("call")); }
-  Ordered call_item(const std::string& name, const std::string& call_id,
-                    const std::string& arguments, const char* status) const {
+  OrderedJson call_item(const std::string& name, const std::string& call_id,
+                        const std::string& arguments, const char* status) const {
     const std::string space = space_of(name);
     const size_t prefix = space.empty() ? 0 : name_in(space, "").size();
-    Ordered item{{"type", "function_call"},     {"id", item_id("fc")},    {"call_id", call_id},
-                 {"name", name.substr(prefix)}, {"arguments", arguments}, {"status", status}};
+    OrderedJson item{{"type", "function_call"},     {"id", item_id("fc")},    {"call_id", call_id},
+                     {"name", name.substr(prefix)}, {"arguments", arguments}, {"status", status}};
     if (!space.empty()) item["namespace"] = space;
     return item;
   }
@@ -134,25 +134,25 @@ class ResponsesAnswer : public Answer {
 
   // Members of a tool stand in the tool itself here, and in an object of their own in chat
   // completions.
-  static Ordered flat(const Json& tool) {
+  static OrderedJson flat(const Json& tool) {
     if (!tool.is_object() || !tool.contains("function") || !tool.at("function").is_object())
-      return Ordered(tool);
-    Ordered same{{"type", "function"}};
+      return OrderedJson(tool);
+    OrderedJson same{{"type", "function"}};
     for (const char* first : {"name", "description", "parameters"})
       if (tool.at("function").contains(first)) same[first] = tool.at("function").at(first);
-    same.update(Ordered(tool.at("function")));
+    same.update(OrderedJson(tool.at("function")));
     return same;
   }
-  Ordered tools_json() const {
-    Ordered tools = Ordered::array();
+  OrderedJson tools_json() const {
+    OrderedJson tools = OrderedJson::array();
     for (const Json& tool : form_.tools) tools.push_back(flat(tool));
     return tools;
   }
-  Ordered choice_json() const {
+  OrderedJson choice_json() const {
     const Json& choice = form_.tool_choice;
     if (!choice.is_object() || !choice.contains("allowed_tools")) return flat(choice);
     const Json& allowed = choice.at("allowed_tools");
-    Ordered tools = Ordered::array();
+    OrderedJson tools = OrderedJson::array();
     for (const Json& tool : allowed.at("tools")) tools.push_back(flat(tool));
     return {{"type", "allowed_tools"}, {"mode", allowed.at("mode")}, {"tools", std::move(tools)}};
   }
@@ -243,7 +243,7 @@ class ResponsesAnswer : public Answer {
   void write_response(JsonWriter& json, const std::string& status,
                       const RequestResult* result) const {
     const SamplingParams& sampling = asked_.request.sampling;
-    Ordered usage;
+    OrderedJson usage;
     if (result != nullptr) {
       const size_t prompt = asked_.prompts[0].size(), answer = result->ids.size();
       usage = {{"input_tokens", prompt},
@@ -254,13 +254,13 @@ class ResponsesAnswer : public Answer {
                {"total_tokens", prompt + answer}};
     }
     const bool cut = status == "incomplete";
-    Ordered response{
+    OrderedJson response{
         {"id", head_.id},
         {"object", "response"},
         {"created_at", head_.created},
         {"status", status},
         {"error", nullptr},
-        {"incomplete_details", cut ? Ordered{{"reason", "max_output_tokens"}} : Ordered()},
+        {"incomplete_details", cut ? OrderedJson{{"reason", "max_output_tokens"}} : OrderedJson()},
         {"model", head_.model},
         {"output", items_},
         {"parallel_tool_calls", form_.parallel_calls},
@@ -269,18 +269,18 @@ class ResponsesAnswer : public Answer {
         {"tools", tools_json()},
         {"top_p", sampling.top_p},
         {"usage", usage}};
-    response.update(Ordered(form_.echo));
+    response.update(OrderedJson(form_.echo));
     json.value(response);
   }
 
   ChatForm form_;
   AnswerParser parser_;
-  Ordered items_ = Ordered::array();  // that have ended
+  OrderedJson items_ = OrderedJson::array();  // that have ended
   CallIds ids_;
   // State of a stream: the item that has begun.
   bool open_ = false;
   AnswerPart::Kind kind_ = AnswerPart::Kind::content;
-  Ordered item_;
+  OrderedJson item_;
   std::string text_;
   int64_t sequence_ = 0;
 };

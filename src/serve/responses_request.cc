@@ -14,13 +14,12 @@ namespace sluice {
 namespace {
 
 // Names of both APIs.
-constexpr std::array<std::pair<const char*, const char*>, 6> kSame{
-    {{"max_output_tokens", "max_completion_tokens"},
-     {"model", "model"},
-     {"seed", "seed"},
-     {"stream", "stream"},
-     {"temperature", "temperature"},
-     {"top_p", "top_p"}}};
+constexpr std::array<SameName, 6> kSame{{{"max_output_tokens", "max_completion_tokens"},
+                                         {"model", "model"},
+                                         {"seed", "seed"},
+                                         {"stream", "stream"},
+                                         {"temperature", "temperature"},
+                                         {"top_p", "top_p"}}};
 constexpr std::array<std::string_view, 8> kRead{"chat_template_kwargs", "input",     "instructions",
                                                 "parallel_tool_calls",  "reasoning", "text",
                                                 "tool_choice",          "tools"};
@@ -48,7 +47,7 @@ constexpr std::array<std::string_view, 14> kIgnored{"background",
                                                     "truncation",
                                                     "user"};
 
-std::string name_of(const Ordered& function, const std::string& where) {
+std::string name_of(const OrderedJson& function, const std::string& where) {
   std::string name = string_of(function, "name", where);
   if (is_null(function, "namespace")) return name;
   return name_in(string_of(function, "namespace", where), name);
@@ -57,14 +56,14 @@ std::string name_of(const Ordered& function, const std::string& where) {
 // Items of an answer are one message of a chat: thoughts, a text, and calls.
 class Conversation {
  public:
-  void add(const Ordered& item, const std::string& where) {
+  void add(const OrderedJson& item, const std::string& where) {
     const std::string type = item.is_object() && is_null(item, "type")
                                  ? std::string("message")
                                  : string_of(item, "type", where);
     if (type == "message") {
       const std::string role = string_of(item, "role", where);
       if (is_null(item, "content")) fail(ErrorKind::refused, "{}: content is missing", where);
-      Ordered content = content_of(item.at("content"), where);
+      OrderedJson content = content_of(item.at("content"), where);
       if (role == "assistant" && is_open() && messages_.back().at("content") == "") {
         messages_.back()["content"] = std::move(content);
       } else if (messages_.size() == 1 && instructs(role) &&
@@ -86,11 +85,11 @@ class Conversation {
            string_of(item, "arguments", where));
     } else if (type == "custom_tool_call") {
       call(string_of(item, "call_id", where), string_of(item, "name", where),
-           Ordered{{"input", string_of(item, "input", where)}}.dump());
+           OrderedJson{{"input", string_of(item, "input", where)}}.dump());
     } else if (type == "mcp_call") {
       const std::string id = string_of(item, "id", where);
       call(id, string_of(item, "name", where), string_of(item, "arguments", where));
-      result(id, item.value(is_null(item, "output") ? "error" : "output", Ordered("")), where);
+      result(id, item.value(is_null(item, "output") ? "error" : "output", OrderedJson("")), where);
     } else if (type.ends_with("_call_output")) {
       const char* key = is_null(item, "output") && !is_null(item, "status") ? "status" : "output";
       if (is_null(item, key)) fail(ErrorKind::refused, "{}: output is missing", where);
@@ -107,7 +106,7 @@ class Conversation {
     }
   }
 
-  Ordered take() { return std::move(messages_); }
+  OrderedJson take() { return std::move(messages_); }
 
  private:
   void call(std::string id, std::string name, std::string arguments) {
@@ -118,25 +117,26 @@ class Conversation {
   }
 
   // Outputs of the client's own tools may be objects.
-  void result(std::string id, const Ordered& output, const std::string& where) {
+  void result(std::string id, const OrderedJson& output, const std::string& where) {
     const bool texts =
         output.is_string() || (output.is_array() && !output.empty() && output.front().is_object() &&
                                output.front().contains("type"));
-    if (output.is_object() && output.value("type", Ordered()) == "computer_screenshot")
+    if (output.is_object() && output.value("type", OrderedJson()) == "computer_screenshot")
       fail(ErrorKind::refused, "{}: images are not supported; send text", where);
     messages_.push_back(
         {{"role", "tool"},
          {"tool_call_id", std::move(id)},
-         {"content", texts ? content_of(output, where) : Ordered(dump_ordered(output))}});
+         {"content", texts ? content_of(output, where) : OrderedJson(dump_ordered(output))}});
   }
 
-  static std::string id_of_call(const Ordered& item, const std::string& where) {
+  static std::string id_of_call(const OrderedJson& item, const std::string& where) {
     return string_of(item, is_null(item, "call_id") ? "id" : "call_id", where);
   }
 
   // shell_call, local_shell_call, apply_patch_call: tools that the client runs have their input in
   // a member of their own.
-  void add_call_of_client(const Ordered& item, const std::string& type, const std::string& where) {
+  void add_call_of_client(const OrderedJson& item, const std::string& type,
+                          const std::string& where) {
     for (const char* key : {"action", "operation", "arguments"}) {
       if (is_null(item, key)) continue;
       const std::string name = type.substr(0, type.size() - std::string_view("_call").size());
@@ -145,31 +145,33 @@ class Conversation {
     fail(ErrorKind::refused, "{}: items of type {:?} are not supported", where, type);
   }
 
-  static bool instructs(const Ordered& role) { return role == "system" || role == "developer"; }
+  static bool instructs(const OrderedJson& role) { return role == "system" || role == "developer"; }
   bool is_open() const { return !messages_.empty() && messages_.back().at("role") == "assistant"; }
-  Ordered& answer() {
+  OrderedJson& answer() {
     if (!is_open()) messages_.push_back({{"role", "assistant"}, {"content", ""}});
     return messages_.back();
   }
 
-  Ordered messages_ = Ordered::array();
+  OrderedJson messages_ = OrderedJson::array();
 };
 
 // A choice has a function's name in itself here, and in an object of its own there.
-Ordered choice_of(const Ordered& given, const std::string& where) {
-  auto named = [&](const Ordered& tool) -> Ordered {
+OrderedJson choice_of(const OrderedJson& given, const std::string& where) {
+  auto named = [&](const OrderedJson& tool) -> OrderedJson {
     if (!tool.is_object() || is_null(tool, "name")) return tool;
     return {{"type", "function"}, {"function", {{"name", name_of(tool, where)}}}};
   };
-  if (!given.is_object() || given.value("type", Ordered()) != "allowed_tools") return named(given);
-  Ordered tools = Ordered::array();
-  for (const Ordered& tool : given.value("tools", Ordered::array())) tools.push_back(named(tool));
+  if (!given.is_object() || given.value("type", OrderedJson()) != "allowed_tools")
+    return named(given);
+  OrderedJson tools = OrderedJson::array();
+  for (const OrderedJson& tool : given.value("tools", OrderedJson::array()))
+    tools.push_back(named(tool));
   return {{"type", "allowed_tools"},
           {"allowed_tools",
-           {{"mode", given.value("mode", Ordered("auto"))}, {"tools", std::move(tools)}}}};
+           {{"mode", given.value("mode", OrderedJson("auto"))}, {"tools", std::move(tools)}}}};
 }
 
-void check_keys(const Ordered& body, const std::string& where) {
+void check_keys(const OrderedJson& body, const std::string& where) {
   for (const char* key : {"previous_response_id", "conversation"}) {
     if (!is_null(body, key)) {
       fail(ErrorKind::refused,
@@ -187,43 +189,31 @@ void check_keys(const Ordered& body, const std::string& where) {
     fail(ErrorKind::refused,
          "{}: top_logprobs are not supported; ask /v1/chat/completions for them", where);
   constexpr const char* kLogprobs = "message.output_text.logprobs";
-  const Ordered include = body.value("include", Ordered());
-  if (include.is_array() && std::ranges::find(include, Ordered(kLogprobs)) != include.end())
+  const OrderedJson include = body.value("include", OrderedJson());
+  if (include.is_array() && std::ranges::find(include, OrderedJson(kLogprobs)) != include.end())
     fail(ErrorKind::refused, "{}: include: {} are not supported; ask /v1/chat/completions for them",
          where, kLogprobs);
 }
 
-// Parameters of other APIs go on as they are.
-void pass_on_others(const Ordered& body, Ordered& chat) {
-  for (const auto& [key, value] : body.items()) {
-    const bool known =
-        value.is_null() || chat.contains(key) ||
-        std::ranges::find(kIgnored, key) != kIgnored.end() ||
-        std::ranges::find(kRead, key) != kRead.end() ||
-        std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
-    if (!known) chat[key] = value;
-  }
-}
-
 }  // namespace
 
-std::string chat_of_responses(std::string_view text, const std::string& where) {
-  const Ordered body = parse_ordered(text);
+OrderedJson chat_of_responses(OrderedJson body, const std::string& where) {
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
   check_keys(body, where);
-  Ordered chat = Ordered::object();
-  for (const auto& [theirs, ours] : kSame)
-    if (!is_null(body, theirs)) chat[ours] = body.at(theirs);
+  OrderedJson chat = OrderedJson::object();
+  move_same(body, kSame, chat);
   Conversation conversation;
   if (!is_null(body, "instructions")) {
     conversation.add({{"role", "system"}, {"content", body.at("instructions")}},
                      where + ": instructions");
   }
   if (is_null(body, "input")) fail(ErrorKind::refused, "{}: input is missing", where);
-  const Ordered& input = body.at("input");
+  OrderedJson& input = body.at("input");
   if (input.is_array()) {
-    for (size_t i = 0; i < input.size(); ++i)
+    for (size_t i = 0; i < input.size(); ++i) {
       conversation.add(input.at(i), fmt::format("{}: item {} of input", where, i));
+      input.at(i) = nullptr;  // so that there is one tree, about
+    }
   } else {
     conversation.add({{"role", "user"}, {"content", input}}, where + ": input");
   }
@@ -233,17 +223,17 @@ std::string chat_of_responses(std::string_view text, const std::string& where) {
   if (!is_null(body, "tool_choice"))
     chat["tool_choice"] = choice_of(body.at("tool_choice"), where + ": tool_choice");
   for (const char* same : {"parallel_tool_calls", "chat_template_kwargs"})
-    if (!is_null(body, same)) chat[same] = body.at(same);
-  const Ordered reasoning = object_of(body, "reasoning", where);
+    if (!is_null(body, same)) chat[same] = std::move(body.at(same));
+  const OrderedJson reasoning = object_of(body, "reasoning", where);
   if (!is_null(reasoning, "effort")) chat["reasoning_effort"] = reasoning.at("effort");
-  const Ordered said = object_of(body, "text", where);
+  const OrderedJson said = object_of(body, "text", where);
   if (!is_null(said, "format"))
     chat["response_format"] = response_format(said.at("format"), where + ": text.format");
-  pass_on_others(body, chat);
-  return dump_ordered(chat);
+  pass_on(body, {kIgnored, kRead}, chat);
+  return chat;
 }
 
-Json response_echo(const Json& body) {
+Json response_echo(const OrderedJson& body) {
   if (!body.is_object()) return Json::object();
   Json echo{
       {"background", false},          {"instructions", nullptr},
@@ -253,7 +243,7 @@ Json response_echo(const Json& body) {
       {"safety_identifier", nullptr}, {"text", {{"format", {{"type", "text"}}}}},
       {"truncation", "disabled"},     {"user", nullptr}};
   for (auto& [key, value] : echo.items())
-    if (body.contains(key) && !body.at(key).is_null()) value = body.at(key);
+    if (!is_null(body, key.c_str())) value = round_integers(body.at(key));
   echo["store"] = false;
   return echo;
 }

@@ -2,19 +2,18 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "src/base/json.h"
 
 namespace sluice {
 
-// The body of a request to /v1/chat/completions that asks for the same. `text` is JSON. Nothing is
+// The body of a request to /v1/chat/completions that asks for the same. Nothing is
 // kept between requests: Error(refused) that begins with `where` for what refers to an earlier one,
 // for what is no such request, and for what there is not.
-std::string chat_of_responses(std::string_view text, const std::string& where);
+OrderedJson chat_of_responses(OrderedJson body, const std::string& where);
 
 // Returns the members of such a request that an answer repeats, or others in their place; nothing
 // for any other request.
-Json response_echo(const Json& body);
+Json response_echo(const OrderedJson& body);
 
 }  // namespace sluice

@@ -16,12 +16,12 @@ constexpr int64_t kUsualLength = 512;  // tokens of a sequence, prompt and conti
 
 // Returns a request that needs as much as any: with sampling, and a grammar.
 Request request_of(const Session& session, int64_t tokens) {
-  const Json body{{"response_format", {{"type", "json_object"}}}};
+  const OrderedJson body{{"response_format", {{"type", "json_object"}}}};
   Request request;
   request.max_tokens = tokens;
   request.rank = true;  // takes all that sampling may take
   if (session.tokenizer() != nullptr)
-    request.sampling.grammar = grammar_of(JsonFields(body, "a request"), session);
+    request.sampling.grammar = grammar_of(OrderedFields(body, "a request"), session);
   return request;
 }
 

@@ -20,7 +20,6 @@
 #include "src/serve/page/page.h"
 #include "src/serve/request_fields.h"
 #include "src/serve/responses_request.h"
-#include "src/serve/structured.h"
 #include "src/serve/tokens_json.h"
 
 namespace sluice {
@@ -66,36 +65,30 @@ Reply json_reply(const Json& json) {
   return {.body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
-// The same request for chat completions; empty: it is one already, or none that could be one.
-std::string chat_of(Endpoint endpoint, std::string_view text, const Json& json) {
+// Makes a request of another API the same request for chat completions.
+void make_chat(Endpoint endpoint, OrderedJson& body) {
   const bool other = endpoint == Endpoint::messages || endpoint == Endpoint::count_tokens ||
                      endpoint == Endpoint::responses || endpoint == Endpoint::input_tokens;
-  if (other) refuse_large_objects(json, kWhere);
-  switch (endpoint) {
-    case Endpoint::messages:
-      return chat_of_messages(text, kWhere, true);
-    case Endpoint::count_tokens:
-      return chat_of_messages(text, kWhere, false);
-    case Endpoint::responses:
-    case Endpoint::input_tokens:
-      return chat_of_responses(text, kWhere);
-    default:
-      return {};
+  if (!other) return;
+  refuse_large_objects(body, kWhere);
+  if (endpoint == Endpoint::responses || endpoint == Endpoint::input_tokens) {
+    body = chat_of_responses(std::move(body), kWhere);
+  } else {
+    body = chat_of_messages(std::move(body), kWhere, endpoint == Endpoint::messages);
   }
 }
 
-// In JSON 5.0 is an integer. Of the body's own members, and of lists in them.
-void let_be_integers(Json& json, int nesting = 0) {
+// In JSON 5.0 is an integer. Of a value, and of lists in it.
+void let_be_integers(OrderedJson& json, int nesting = 1) {
   constexpr double kMost = 9007199254740992;  // up to which each is a double
   constexpr int kNesting = 3;
   if (json.is_number_float()) {
     const auto value = json.get<double>();
     if (value != std::floor(value) || std::abs(value) > kMost) return;
     const auto whole = static_cast<int64_t>(value);
-    json = whole < 0 ? Json(whole) : Json(static_cast<uint64_t>(whole));
-  } else if (json.is_array() || (json.is_object() && nesting == 0)) {
-    if (nesting < kNesting)
-      for (Json& inner : json) let_be_integers(inner, nesting + 1);
+    json = whole < 0 ? OrderedJson(whole) : OrderedJson(static_cast<uint64_t>(whole));
+  } else if (json.is_array() && nesting < kNesting) {
+    for (OrderedJson& inner : json) let_be_integers(inner, nesting + 1);
   }
 }
 
@@ -131,9 +124,9 @@ Reply reply_of(const Refusal& refusal, Dialect dialect, std::string_view request
 
 // A request's body, and the memory that it takes.
 struct Service::Body {
-  const std::string& text;
-  const Json& json;
-  JsonFields fields;
+  const OrderedJson& json;
+  OrderedFields fields;
+  uint64_t bytes;  // of its text
   RequestRoom room;
   const Json& echo;  // what the answer repeats
 };
@@ -294,7 +287,7 @@ Reply Service::memory() {
 }
 
 // The name that the answer repeats.
-std::string Service::check_model(const JsonFields& body) const {
+std::string Service::check_model(const OrderedFields& body) const {
   const std::string name = body.string_or("model", names_.front());
   if (!options_.path.empty() && name == options_.path) return names_.front();
   if (std::ranges::find(names_, name) == names_.end()) {
@@ -340,24 +333,17 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
     if (!share.resize(before + most)) throw Refusal(no_room(before + most, memory_.bytes()));
   };
   room(0);
-  Json json = parse_json(text, kWhere);
-  refuse_repeated_keys(text, json, kWhere);
+  OrderedJson json = parse_ordered(text, kWhere);
+  const uint64_t bytes = text.size();
+  text = {};
   const Json echo = route.endpoint == Endpoint::responses ? response_echo(json) : Json::object();
-  if (std::string same = chat_of(route.endpoint, text, json); !same.empty()) {
-    text = std::move(same);
-    json = parse_json(text, kWhere);
-  }
+  make_chat(route.endpoint, json);
   const bool chat = is_chat(route.endpoint);
-  if (std::string ours = chat || route.endpoint == Endpoint::completions
-                             ? in_our_names(text, json, kWhere, chat)
-                             : std::string();
-      !ours.empty()) {
-    text = std::move(ours);
-    json = parse_json(text, kWhere);
-  }
-  let_be_integers(json);
-  keep_schema_order(json, text, false);
-  const Body body{text, json, JsonFields(json, kWhere), room, echo};
+  if (chat || route.endpoint == Endpoint::completions) put_in_our_names(json, kWhere, chat);
+  if (json.is_object())
+    for (auto& [key, value] : json.items())
+      if (key != "documents") let_be_integers(value);  // which templates show as they are
+  const Body body{json, OrderedFields(json, kWhere), bytes, room, echo};
   std::string model = check_model(body.fields);
   if (route.endpoint == Endpoint::tokenize) return tokenize(body);
   if (route.endpoint == Endpoint::detokenize) return detokenize(body);
@@ -390,7 +376,7 @@ std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& bod
                              head("embd-", std::move(model)));
   }
   Chat chat =
-      parse_chat(body.json, body.text, kWhere, context(Api::chat), chat_template(), body.room);
+      parse_chat(body.json, body.bytes, kWhere, context(Api::chat), chat_template(), body.room);
   chat.form.echo = body.echo;
   chat.asked.form_bytes = chat.form.held_bytes(chat.asked.request.n);
   switch (route.endpoint) {
@@ -408,7 +394,7 @@ std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& bod
 
 // The text of a conversation, with room for what encoding it takes.
 std::string Service::rendered(const Body& body) const {
-  std::string text = render_chat(body.json, body.text, kWhere, chat_template(), body.room);
+  std::string text = render_chat(body.json, kWhere, chat_template(), body.room);
   body.room(encode_bytes(text));
   return text;
 }

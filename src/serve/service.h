@@ -139,7 +139,7 @@ class Service {
   Reply models(std::string_view path) const;
   Reply memory();
   Json model_json() const;
-  std::string check_model(const JsonFields& body) const;
+  std::string check_model(const OrderedFields& body) const;
   CompletionHead head(const std::string& prefix, std::string model);
   RequestContext context(Api api);
   ChatTemplate& chat_template() const;

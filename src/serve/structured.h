@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "src/base/json.h"
 #include "src/engine/session.h"
@@ -20,15 +19,10 @@ struct AskedText {
 // Reads OpenAI's response_format, vLLM's structured_outputs and the older guided_json,
 // guided_regex, guided_choice and guided_grammar; nullopt where none is given. Error(refused) that
 // names the parameter; Error(usage) for more than one of them.
-std::optional<AskedText> asked_text(const JsonFields& body);
+std::optional<AskedText> asked_text(const OrderedFields& body);
 // The same as the grammar of a whole text; null: there is none. Error(refused) also names the
 // keyword of a schema.
-std::shared_ptr<const grammar::TokenGrammar> grammar_of(const JsonFields& body,
+std::shared_ptr<const grammar::TokenGrammar> grammar_of(const OrderedFields& body,
                                                         const Session& session);
-
-// Members come in the order of a schema's text, which Json does not keep: puts in the place of each
-// schema of `body` its text. `text` is what body was parsed from; where `is_line`, the value of its
-// member "body".
-void keep_schema_order(Json& body, std::string_view text, bool is_line);
 
 }  // namespace sluice

@@ -10,15 +10,15 @@ namespace sluice {
 namespace {
 
 // {"type": "function", "function": {"name": NAME}}, as all of OpenAI's APIs have it here.
-std::string name_of(const Json& tool, const std::string& where) {
-  const JsonFields fields(tool, where);
-  return JsonFields(fields.raw("function"), where + ": function").string("name");
+std::string function_name(const OrderedJson& tool, const std::string& where) {
+  const OrderedFields fields(tool, where);
+  return OrderedFields(fields.raw("function"), where + ": function").string("name");
 }
 
-std::vector<std::string> names_of(const Json& tools, const std::string& where) {
+std::vector<std::string> function_names(const OrderedJson& tools, const std::string& where) {
   if (!tools.is_array()) fail(ErrorKind::refused, "{} must be a list", where);
   std::vector<std::string> names;
-  for (const Json& tool : tools) names.push_back(name_of(tool, where));
+  for (const OrderedJson& tool : tools) names.push_back(function_name(tool, where));
   return names;
 }
 
@@ -33,43 +33,44 @@ void read_mode(const std::string& mode, const std::string& where, ToolChoice& ch
   }
 }
 
-void read_choice(const Json& given, const std::string& where, ToolChoice& choice) {
+void read_choice(const OrderedJson& given, const std::string& where, ToolChoice& choice) {
   if (given.is_string()) return read_mode(given.get<std::string>(), where, choice);
-  const JsonFields fields(given, where);
+  const OrderedFields fields(given, where);
   const std::string type = fields.string("type");
   if (type == "function") {
-    choice.names = {name_of(given, where)};
+    choice.names = {function_name(given, where)};
     choice.must_call = choice.one_call = true;
   } else if (type == "allowed_tools") {
-    const JsonFields allowed(fields.raw("allowed_tools"), where + ": allowed_tools");
+    const OrderedFields allowed(fields.raw("allowed_tools"), where + ": allowed_tools");
     read_mode(allowed.string("mode"), allowed.where() + ": mode", choice);
-    choice.names = names_of(allowed.raw("tools"), allowed.where() + ": tools");
+    choice.names = function_names(allowed.raw("tools"), allowed.where() + ": tools");
     if (choice.names.empty()) choice.none = true;
   } else {
     fail(ErrorKind::refused, "{}: type {:?} is not supported", where, type);
   }
 }
 
-void check_tools(const Json& tools, const std::string& where) {
+void check_tools(const OrderedJson& tools, const std::string& where) {
   if (!tools.is_array()) fail(ErrorKind::refused, "{} must be a list", where);
-  for (const Json& tool : tools) {
-    const JsonFields fields(tool, where);
+  for (const OrderedJson& tool : tools) {
+    const OrderedFields fields(tool, where);
     if (const std::string type = fields.string_or("type", "function"); type != "function")
       fail(ErrorKind::refused, "{}: type {:?} is not supported; send functions", where, type);
-    const JsonFields function(fields.raw("function"), where + ": function");
+    const OrderedFields function(fields.raw("function"), where + ": function");
     function.string("name");
     function.string_or("description", "");
-    if (function.has("parameters")) JsonFields(function.raw("parameters"), where + ": parameters");
+    if (function.has("parameters"))
+      OrderedFields(function.raw("parameters"), where + ": parameters");
   }
 }
 
-bool is_strict(const Ordered& function) {
+bool is_strict(const OrderedJson& function) {
   return !is_null(function, "strict") && function.at("strict") == true;
 }
 
 }  // namespace
 
-ToolChoice tool_choice_of(const JsonFields& body) {
+ToolChoice tool_choice_of(const OrderedFields& body) {
   ToolChoice choice;
   const std::string where = body.where() + ": tool_choice";
   if (body.has("tool_choice")) read_choice(body.raw("tool_choice"), where, choice);
@@ -79,7 +80,8 @@ ToolChoice tool_choice_of(const JsonFields& body) {
   if (!tools && choice.must_call) fail(ErrorKind::refused, "{}: needs tools", where);
   if (!tools) choice.none = true;
   if (choice.names.empty()) return choice;
-  const std::vector<std::string> known = names_of(body.raw("tools"), body.where() + ": tools");
+  const std::vector<std::string> known =
+      function_names(body.raw("tools"), body.where() + ": tools");
   for (const std::string& name : choice.names) {
     if (std::ranges::find(known, name) == known.end())
       fail(ErrorKind::refused, "{}: unknown tool {:?}", where, name);
@@ -87,29 +89,22 @@ ToolChoice tool_choice_of(const JsonFields& body) {
   return choice;
 }
 
-std::vector<CallableTool> callable_tools(const JsonFields& body, std::string_view text,
-                                         const ToolChoice& choice) {
+std::vector<CallableTool> callable_tools(const OrderedFields& body, const ToolChoice& choice) {
   std::vector<CallableTool> tools;
   if (choice.none) return tools;
   const std::string where = body.where() + ": tools";
   bool held = choice.must_call || choice.one_call || !choice.names.empty();
-  for (const Json& tool : body.raw("tools")) {
-    const Json::json_pointer strict("/function/strict");
-    held = held || (tool.is_object() && tool.contains(strict) && tool.at(strict) == true);
-  }
+  for (const OrderedJson& tool : body.raw("tools")) held = held || is_strict(tool.at("function"));
   if (!held) return tools;
   refuse_large_objects(body.raw("tools"), where);
-  const std::string_view ordered = member_text(text, "tools");
-  for (const Ordered& tool : Ordered::parse(ordered, nullptr, false)) {
-    const Ordered none = Ordered::object();
-    const Ordered& function =
-        tool.is_object() && !is_null(tool, "function") ? tool.at("function") : none;
+  for (const OrderedJson& tool : body.raw("tools")) {
+    const OrderedJson& function = tool.at("function");
     std::string name = string_of(function, "name", where);
     const bool named =
         choice.names.empty() || std::ranges::find(choice.names, name) != choice.names.end();
     if (!named) continue;
     tools.push_back({.name = std::move(name),
-                     .schema = function.value("parameters", Ordered()),
+                     .schema = round_integers(function.value("parameters", OrderedJson())),
                      .strict = is_strict(function)});
   }
   return tools;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "src/base/json.h"
@@ -18,11 +17,10 @@ struct ToolChoice {
 };
 
 // Reads OpenAI's `tools`, `tool_choice` and `parallel_tool_calls`. Error(refused) for invalid ones.
-ToolChoice tool_choice_of(const JsonFields& body);
+ToolChoice tool_choice_of(const OrderedFields& body);
 
 // The tools that may be called, where the choice or a tool says what an answer has to be; else
-// nothing. `text` is what `body` was parsed from, as schemas keep its order. Error(refused).
-std::vector<CallableTool> callable_tools(const JsonFields& body, std::string_view text,
-                                         const ToolChoice& choice);
+// nothing. `choice` is that of the body. Error(refused).
+std::vector<CallableTool> callable_tools(const OrderedFields& body, const ToolChoice& choice);
 
 }  // namespace sluice

@@ -47,6 +47,7 @@ constexpr Size kGgufSizes[] = {
     {DType::mxfp4, "MXFP4", 32, 17},
     {DType::nvfp4, "NVFP4", 64, 36},
     {DType::q1_0, "Q1_0", 128, 18},
+    {DType::q2_0, "Q2_0", 64, 18},
 };
 
 TEST(DType, BlocksAreAsGgufHasThem) {
@@ -60,7 +61,7 @@ TEST(DType, BlocksAreAsGgufHasThem) {
 }
 
 TEST(DType, NamesOfSafetensorsLeadBack) {
-  for (int i = 0; i <= static_cast<int>(DType::grouped_row); ++i) {
+  for (int i = 0; i <= static_cast<int>(DType::nvfp4); ++i) {
     const auto dtype = static_cast<DType>(i);
     if (dtype <= DType::f6_e3m2)
       EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);

@@ -1,5 +1,6 @@
 #include "src/base/json.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,19 +52,42 @@ TEST(Json, TakesLongListsOfObjects) {
   for (int i = 1; i < 1'000'000; ++i) text += ",{}";
   EXPECT_EQ(parse_json(text + "]", "f").size(), 1'000'000u);
   const std::string repeated = text + R"(,{"a":1,"a":2}])";
-  EXPECT_NE(message_of([&] {
-              refuse_repeated_keys(repeated, parse_json(repeated, "f"), "f");
-            }).find("twice"),
-            std::string::npos);
+  EXPECT_NE(message_of([&] { parse_ordered(repeated, "f"); }).find("twice"), std::string::npos);
 }
 
 TEST(Json, RepeatedKeysAreNamed) {
   auto refused = [](const std::string& text) {
-    return message_of([&] { refuse_repeated_keys(text, parse_json(text, "line"), "line"); });
+    return message_of([&] { parse_ordered(text, "line"); });
   };
   EXPECT_EQ(refused(R"({"a": {"a": ": {", "b": [{"a": NaN}, {"a": "\":"}]}, "b": 1})"), "no error");
   EXPECT_EQ(refused(R"({"a": [{"b": NaN, "c": {}, "b": 1}], "b": 1})"),
             "line: the key \"b\" is there twice");
+  std::optional<std::string> repeated;
+  EXPECT_EQ(parse_ordered(R"({"b": 1, "a": 2, "b": 3})", "line", &repeated).at("b"), 1);
+  EXPECT_EQ(repeated, "b");
+}
+
+TEST(Json, LargeObjectsAreReadInProportion) {
+  std::string text = "{";
+  for (int i = 0; i < 300'000; ++i) text += fmt::format(R"("{}":1,)", i);
+  EXPECT_EQ(parse_ordered(text + R"("x":{}})", "f").size(), 300'001u);
+}
+
+TEST(Json, LargeIntegersKeepTheirDigits) {
+  const std::string text =
+      R"({"z":[123456789012345678901234567890,-18446744073709551616,{"\u00e4\"":[]}],"a":1.5,"b":{},"c":null})";
+  const OrderedJson read = parse_ordered(text, "f");
+  EXPECT_EQ(dump_ordered(read),
+            R"({"z":[123456789012345678901234567890,-18446744073709551616,{"ä\"":[]}],)"
+            R"("a":1.5,"b":{},"c":null})");
+  EXPECT_EQ(round_integers(read).at("z").at(1), -18446744073709551616.0);
+  const std::string held = R"([18446744073709551615,-9223372036854775808,1e30,"x",true])";
+  EXPECT_EQ(parse_ordered(held, "f"), OrderedJson::parse(held));
+  const OrderedJson large = parse_ordered(R"({"n": 100000000000000000000})", "f");
+  EXPECT_EQ(OrderedFields(large, "f").number("n"), 1e20);
+  EXPECT_NE(message_of([&] { OrderedFields(large, "f").integer("n", 0, 5); }), "no error");
+  for (const char* none : {"", "{", "[1,]", "[1e999]"})
+    EXPECT_NE(message_of([&] { parse_ordered(none, "f"); }), "no error") << none;
 }
 
 TEST(Json, FieldsNameTheKey) {

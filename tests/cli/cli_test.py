@@ -14,6 +14,7 @@ from batch_requests_test import BatchRequestsTest  # run by their names, as the 
 from batch_test import BatchTest
 from budget_test import BudgetTest
 from chat_test import ChatGoldensTest, ConversationTest, RenderTest
+from containers_test import ContainersTest
 from context_test import ContextTest
 from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
 from hub_test import HubTest
@@ -297,7 +298,7 @@ class DocumentationTest(Case):
 class MalformedTest(Case):
     """Hostile checkpoints of the shared fixtures: the exit status and the words that each manifest asks for."""
 
-    KINDS = ("st_", "idx_", "cfg_", "w_", "control_", "tok_", "gguf_")
+    KINDS = ("st_", "idx_", "cfg_", "w_", "control_", "tok_", "gguf_", "pkl_", "npz_", "zip_")
 
     def test_every_case(self):
         folder = ORACLE / "malformed"
@@ -322,7 +323,9 @@ class MalformedTest(Case):
         if case.name.startswith("tok_template"):
             (self.path / "chat").write_text('[{"role": "user", "content": "Hello"}]')
             command = ["render", model, "--messages", self.path / "chat"]
-        result = sluice(*command, limit_memory=True)
+        result = sluice(*command, limit_memory=True, cwd=self.path)
+        if marker := manifest.get("must_not_create"):  # a pickle that was run would have made it
+            self.assertEqual(list(self.path.rglob(marker)), [])
         expect = manifest["expect"]
         allowed = {"error": {3}, "error_or_warning": {0, 3}, "error_or_ok": {0, 3}, "ok_or_warning": {0},
                    "ok": {0}, "any_clean": {0, 1, 2, 3, 4}}[expect]

@@ -1,5 +1,7 @@
-// Whole models on the CUDA backend, on an emulated device: its kernels' own sources, and streams
-// whose work is done as late and in an order as bad as CUDA allows.
+// Whole models on the CUDA backend, on an emulated device: its kernels' own
+// sources, and streams whose work is done as late and in an order as bad as
+// CUDA allows.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +50,7 @@ How emulated(How how = {}, Schedule schedule = Schedule::lazy) {
 
 // One of them under sanitizers, as ops are sanitized by their own tests.
 std::vector<fs::path> models_of_paths() {
-  std::vector<fs::path> models = test::models_with_own_parts();
+  std::vector<fs::path> models = test::for_gpus(test::models_with_own_parts());
   if (test::is_brief()) {
     std::erase_if(models, [](const fs::path& model) { return model.filename() != "qwen3_5"; });
   }
@@ -56,7 +58,7 @@ std::vector<fs::path> models_of_paths() {
 }
 
 std::vector<fs::path> models_streamed() {
-  if (test::runs_all()) return test::models_with_own_parts();
+  if (test::runs_all()) return test::for_gpus(test::models_with_own_parts());
   if (test::kSanitized) return {};
   return test::models_stored_otherwise();  // an emulated load takes seconds
 }
@@ -75,7 +77,7 @@ std::vector<test::Streamed> streamed_runs() {
 const test::GoldenRuns& test::golden_runs() {
   static const GoldenRuns runs{
       .how = emulated(),
-      .bundled = is_brief() ? models_of_paths() : bundled_models(),
+      .bundled = is_brief() ? models_of_paths() : for_gpus(bundled_models()),
       .bundled_paths = models_of_paths(),
       .bundled_streamed = models_streamed(),
       .shared = {},
@@ -118,7 +120,7 @@ TEST_P(CudaPaths, SchemesGiveWhatTheCpuGives) {
 
 // Experts, a recurrent state, both, and none of them.
 std::vector<fs::path> models_of_schemes() {
-  if (test::runs_all()) return test::bundled_models();
+  if (test::runs_all()) return test::for_gpus(test::bundled_models());
   std::vector<fs::path> models;
   for (const char* name : {"glm4_moe", "jamba_dense", "qwen3_5_moe", "llama_rope_dynamic"})
     models.push_back(test::bundled_model(name));
@@ -131,7 +133,18 @@ INSTANTIATE_TEST_SUITE_P(Bundled, CudaPaths, testing::ValuesIn(models_of_schemes
 // A prompt for a small model.
 const std::vector<int32_t> kIds{5, 17, 30, 2, 44, 9, 61, 7, 8, 50, 33, 12};
 
-// Every order of work that events and streams allow gives the same bits: nothing relies on more.
+TEST(CudaEngine, AttentionToLatentKeysIsRefused) {
+  try {
+    run_model(test::bundled_model("kimi_k2"), kIds, 1, emulated());
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused);
+    EXPECT_THAT(e.what(), testing::HasSubstr("--device cuda"));
+  }
+}
+
+// Every order of work that events and streams allow gives the same bits:
+// nothing relies on more.
 TEST(CudaEngine, SameBitsInEveryOrderOfWork) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model(5);
@@ -173,6 +186,26 @@ TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
       SCOPED_TRACE(testing::Message() << scheme << ", " << static_cast<int>(schedule));
       EXPECT_EQ(logits(emulated({.scheme = scheme, .place = "*=disk"}, schedule)), resident);
     }
+  }
+}
+
+// Input-major codes, on disk and in host memory: the first start writes the spill cache from which
+// both come.
+TEST(CudaEngine, InputMajorCodesComeFromTheSpillCache) {
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
+  for (const char* name : {"gptq_int4_g32_actorder", "awq_int4_g64"}) {
+    SCOPED_TRACE(name);
+    const test::TempDir spill;
+    auto logits = [&](const std::string& place) {
+      const How how = emulated({.place = place, .spill = spill.path()});
+      return run_model(test::source_dir() / "tests/data/formats" / name, {3, 1, 4, 1}, 2, how)
+          .logits;
+    };
+    const auto resident = logits("");
+    EXPECT_TRUE(std::filesystem::is_empty(spill.path()));
+    for (int start = 0; start < 2; ++start)
+      EXPECT_EQ(logits("layers.0=disk,layers.1=host,layers.1.mlp=disk"), resident);
+    EXPECT_FALSE(std::filesystem::is_empty(spill.path()));
   }
 }
 

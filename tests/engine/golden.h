@@ -66,12 +66,27 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
                                          "mistral_sliding", "olmo3",
                                          "qwen3_5",         "qwen3_5_moe",
                                          "falcon_h1",       "lfm2",
-                                         "jamba_dense"};
+                                         "jamba_dense",     "gpt_oss",
+                                         "kimi_k2",         "mistral4_text",
+                                         "phimoe",          "llama4_text",
+                                         "gemma4_text_moe"};
   std::vector<std::filesystem::path> models = bundled_models();
   std::erase_if(models, [&](const std::filesystem::path& model) {
     return std::ranges::find(kNames, model.filename().string()) == std::end(kNames);
   });
   check(std::ssize(models) == std::ssize(kNames), "a model of the list is bundled no more");
+  return models;
+}
+// The models that a GPU computes: those without attention to latent keys, and with heads of whole
+// eights of elements.
+inline std::vector<std::filesystem::path> for_gpus(std::vector<std::filesystem::path> models) {
+  std::erase_if(models, [](const std::filesystem::path& model) {
+    bool is_refused = false;
+    DecoderSpec spec = read_model(*open_model(model_in(model))).spec;
+    each<MlaSpec>(spec, [&](const MlaSpec&) { is_refused = true; });
+    each<AttentionSpec>(spec, [&](const AttentionSpec& a) { is_refused |= a.head_dim % 8 != 0; });
+    return is_refused;
+  });
   return models;
 }
 inline std::filesystem::path bundled_model(const char* name) {
@@ -88,21 +103,19 @@ inline std::vector<std::filesystem::path> models_stored_otherwise() {
 }
 
 // Shared fixtures of formats with plain weights.
-inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
+inline constexpr const char* kSharedFormats[] = {
+    "gguf_f16",    "gguf_bf16",          "gguf_bf16_tied", "base", "mixed_dtypes",
+    "pytorch_bin", "pytorch_bin_legacy", "meta_pth",       "npz",  "npcache"};
 
-// Models of supported architectures whose experts are not supported yet.
-inline constexpr std::string_view kWithoutExperts[] = {"gemma4_moe", "gemma4_text_moe"};
-
-// The shared fixtures whose architecture is supported, and those of supported formats; none
-// where the fixtures are not there, or not all is asked for: bundled models go the same ways.
+// The shared fixtures whose architecture is supported, and those of supported
+// formats; none where the fixtures are not there, or not all is asked for:
+// bundled models go the same ways.
 inline std::vector<std::filesystem::path> shared_models() {
   std::vector<std::filesystem::path> found;
   if (oracle_dir().empty() || !runs_all()) return found;
   for (const char* kind : {"models", "text"}) {
     for (const auto& model : models_in(oracle_dir() / kind))
-      if (is_supported(model) &&
-          std::ranges::count(kWithoutExperts, model.filename().string()) == 0)
-        found.push_back(model);
+      if (is_supported(model)) found.push_back(model);
   }
   for (const char* format : kSharedFormats) found.push_back(oracle_dir() / "formats" / format);
   return found;

@@ -144,7 +144,13 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "mixtral",
                            "glm4_moe",
                            "granitemoe",
-                           "qwen3_5_moe"})
+                           "qwen3_5_moe",
+                           "gpt_oss",
+                           "kimi_k2",
+                           "mistral4_text",
+                           "phimoe",
+                           "llama4_text",
+                           "gemma4_text_moe"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

@@ -195,6 +195,24 @@ TEST_P(OddQuantization, RunsOrIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Bundled, OddQuantization,
                          testing::Values(test::bundled_model("llama_tied")), test::golden_name);
 
+using OddStoredFormats = OddFiles;
+TEST_P(OddStoredFormats, RunOrAreRefused) {
+  const Json config = Json::parse(test::read_file(GetParam() / "config.json"));
+  const std::string modelopt = "hf_quant_config.json";
+  const auto run = [&] { run_some_tokens(dir_.path()); };
+  if (fs::exists(GetParam() / modelopt))
+    try_odd_values(modelopt, Json::parse(test::read_file(GetParam() / modelopt)), 10, run);
+  try_odd_values("config.json", config, 20, run);
+}
+
+fs::path bundled_format(const char* name) {
+  return test::source_dir() / "tests/data/formats" / name;
+}
+INSTANTIATE_TEST_SUITE_P(Bundled, OddStoredFormats,
+                         testing::Values(bundled_format("ct_int4_g32_asym"),
+                                         bundled_format("modelopt_nvfp4_hfq")),
+                         test::golden_name);
+
 void read_text(const fs::path& model) {
   const Tokenizer tokenizer = Tokenizer::load(model);
   const std::vector<int32_t> ids = tokenizer.encode(" Hello wörld, 12345 \n\t\xff<s>", true);

@@ -81,7 +81,7 @@ class RankModel {
       cache.blocks = 1;
       cache.block_stride = kv_block_bytes(cache);
       cache.keys = memory(static_cast<uint64_t>(cache.block_stride)).data();
-      cache.values = cache.keys + kv_key_bytes(cache);
+      cache.values = cache.latent ? cache.keys : cache.keys + kv_key_bytes(cache);
       mixers.push_back({LayerKv{0, cache}});
     }
     const std::vector<int32_t> table{0};

@@ -142,6 +142,72 @@ TEST(Streaming, SameBitsForEveryBudget) {
   }
 }
 
+// Makes a model's MLPs Mixtral's experts, of which a token has two.
+void make_experts(int64_t count, Json& config, std::vector<test::TinyTensor>& tensors,
+                  test::Random& random) {
+  config["architectures"] = {"MixtralForCausalLM"};
+  config["model_type"] = "mixtral";
+  config["num_local_experts"] = count;
+  config["num_experts_per_tok"] = 2;
+  std::vector<test::TinyTensor> made;
+  for (const test::TinyTensor& t : tensors) {
+    const size_t mlp = t.name.find("mlp.");
+    if (mlp == std::string::npos) {
+      made.push_back(t);
+      continue;
+    }
+    const std::string moe = t.name.substr(0, mlp) + "block_sparse_moe.";
+    auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+      const int64_t size = shape[0] * shape[1];
+      made.push_back(
+          {moe + name + ".weight", shape, "BF16", test::random_bf16(random, size, 0.1f)});
+    };
+    const std::string part = t.name.substr(mlp + 4);
+    if (part.starts_with("gate")) add("gate", {count, t.shape[1]});
+    const std::string name = part.starts_with("gate") ? "w1" : part.starts_with("up") ? "w3" : "w2";
+    for (int64_t e = 0; e < count; ++e) add("experts." + std::to_string(e) + "." + name, t.shape);
+  }
+  tensors = std::move(made);
+}
+
+TEST(Streaming, ExpertsHaveTheSameBitsForEveryBudget) {
+  test::Random random("streamed experts");
+  test::TempDir dir;
+  Json config = test::tiny_config();
+  config["hidden_size"] = 320;
+  config["intermediate_size"] = 400;
+  config["num_hidden_layers"] = 4;
+  std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
+  make_experts(8, config, tensors, random);
+  test::write_checkpoint(dir.path(), config, tensors, 2);
+  for (const char* scheme : {"none", "int8"}) {
+    StreamingCase c{dir.path(), scheme};
+    const std::string expected = resident_outcome(c);
+    const test::Needs n = test::needs(c.options(), shape_of);
+    ASSERT_LT(n.smallest, n.resident);
+    for (double share : {0.0, 0.5 * random.uniform(), 0.5 + 0.4 * random.uniform()}) {
+      c.reader = random.uniform() < 0.5 ? io::ReaderKind::uring : io::ReaderKind::pread;
+      expect_same_within(c, n.at(share), expected);
+    }
+  }
+}
+
+// Steps that want none, some or all of what is streamed of a layer.
+TEST(Streaming, ExpertsHaveTheSameBitsWhereverRulesPutThem) {
+  StreamingCase c{test::source_dir() / "tests/data/models/mixtral"};
+  const std::string expected = resident_outcome(c);
+  for (const char* rules : {"experts.*=disk", "*=disk", "layers.1.*.experts.0-1=disk"}) {
+    SCOPED_TRACE(rules);
+    SessionOptions options = c.options();
+    options.place = parse_place_rules(rules);
+    Session session(options);
+    session.place(shape_of(session));
+    LoadProgress progress;
+    session.load(progress, {});
+    EXPECT_EQ(outcome(session), expected);
+  }
+}
+
 // The outcome of a run whose budget is lowered between steps, if there is a `random`.
 std::string shrinking_outcome(Session& session, test::Random* random) {
   std::string bytes;

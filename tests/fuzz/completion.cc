@@ -35,7 +35,7 @@ FUZZ_TARGET(completion) {
   }());
   return test::taken_or_refused([&] {
     Completion completion =
-        parse_completion(parse_json(text, "input"), "input",
+        parse_completion(parse_ordered(text, "input"), "input",
                          {.session = session, .max_model_len = session.max_model_len()});
     std::vector<std::vector<RequestResult>> results;
     const Request& r = completion.request;

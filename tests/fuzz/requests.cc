@@ -12,10 +12,15 @@ using namespace sluice;
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kPaths{"/v1/completions", "/v1/chat/completions",
-                                                 "/v1/messages",    "/v1/messages/count_tokens",
-                                                 "/v1/responses",   "/tokenize",
-                                                 "/detokenize",     "/v1/embeddings"};
+constexpr std::array<std::string_view, 9> kPaths{"/v1/completions",
+                                                 "/v1/chat/completions",
+                                                 "/v1/messages",
+                                                 "/v1/messages/count_tokens",
+                                                 "/v1/responses",
+                                                 "/tokenize",
+                                                 "/detokenize",
+                                                 "/v1/embeddings",
+                                                 "/v1/responses/input_tokens"};
 // Shows all that a request may say, with thoughts and calls as Qwen's does.
 constexpr const char* kTemplate =
     "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role "

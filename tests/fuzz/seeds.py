@@ -9,13 +9,18 @@ import base64
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import struct
 import sys
+import tempfile
+import zipfile
 from itertools import islice
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent / "cli"))
+import containers
 DATA = ROOT / "tests/data"
 DEMO = ROOT / "tools/demo-model"
 SHARED = pathlib.Path(os.environ.get("SLUICE_ORACLE", ROOT.parent / "shared/oracle/fixtures"))
@@ -180,7 +185,7 @@ def requests():
     bodies += [("0", {"prompt": ["x", [1, 2]], "logprobs": 2, "n": 2, "response_format": schema, **stream}),
                ("1", chat), ("1", {**chat, **stream}), ("1", {"messages": messages[:2], "response_format": schema}),
                ("2", message), ("2", {**message, "stream": True}), ("3", told), ("4", response),
-               ("4", {**response, "stream": True}), ("4", {"input": "u"}),
+               ("4", {**response, "stream": True}), ("4", {"input": "u"}), ("8", response),
                ("5", {"prompt": "Anne had", "return_token_strs": True}), ("5", {"messages": messages, "tools": tools}),
                ("6", {"tokens": [5, 6, 7]}), ("7", {"input": ["Anne", "had"], "encoding_format": "base64"}),
                ("7", {"input": [[1, 2], [3]], "dimensions": 4}),
@@ -269,7 +274,43 @@ def vocabularies():
         "vocab": tokens}, separators=(",", ":")).encode()
 
 
+def small_tensors():
+    return {"a.weight": ("F16", [4, 6], bytes(range(48))), "b.weight": ("BF16", [3], b"abcdef"), "c": ("F32", [], b"1234")}
+
+
+def made(write, *args, **options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "file"
+        write(path, *args, **options)
+        return path.read_bytes()
+
+
+def archives():
+    tensors = small_tensors()
+    for turned in ((), ("a.weight",)):
+        for protocol in (2, 4):
+            yield b"z" + made(containers.write_torch, tensors, turned, protocol)
+        yield b"z" + made(containers.write_npz, tensors, turned)
+        yield b"a" + containers.npy(*tensors["a.weight"], bool(turned))
+    yield b"z" + made(containers.write_torch, tensors, compression=zipfile.ZIP_DEFLATED)
+    for blob in files("malformed/pkl_*/*.bin", "malformed/zip_*/*.bin", "malformed/npz_*/*.npz"):
+        yield b"z" + blob
+
+
+def pickles():
+    tensors = small_tensors()
+    for turned in ((), ("a.weight",)):
+        legacy = made(containers.write_legacy_torch, tensors, turned)
+        yield legacy[legacy.index(b"type_sizes"):].split(b".", 1)[1]  # behind its head
+        for protocol in range(2, 6):
+            yield containers.pickled(containers.state_dict(tensors, turned)[0], protocol)
+    for value in ({"a": [1, -2, 1 << 70, 2.5, None, True, "x", b"y", (1, 2, 3, 4)]}, {1, 2}, [[[]]], frozenset("a")):
+        for protocol in range(6):
+            yield pickle.dumps(value, protocol)
+
+
 SEEDS = {
+    "archive": archives,
     "batch": batches,
     "chat_template": chat_templates,
     "completion": completions,
@@ -285,6 +326,7 @@ SEEDS = {
     "options": lambda: ["6GiB", "75%", "1e300", "5=1.5,7=-100", "1,2,3", "[1, 2]",
                         "layers.0-7=host,layers.*.mlp=disk", "fp8_per_channel", "auto", "4096"],
     "pattern": patterns,
+    "pickle": pickles,
     "prompt_cache": lambda: [bytes([at % 256, at // 256, how]) + b"\1" for at in range(0, 9000, 500)
                              for how in range(2)],
     "rates": lambda: [

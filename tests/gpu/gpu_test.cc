@@ -129,9 +129,10 @@ TEST_P(Gpu, StepsAsGraphsGiveTheSameBits) {
   test::expect_graphs_give_the_same_bits(test_options(backend_));
 }
 
-INSTANTIATE_TEST_SUITE_P(Bundled, Gpu, testing::ValuesIn(test::bundled_models()),
+INSTANTIATE_TEST_SUITE_P(Bundled, Gpu, testing::ValuesIn(test::for_gpus(test::bundled_models())),
                          test::golden_name);
-INSTANTIATE_TEST_SUITE_P(Shared, Gpu, testing::ValuesIn(test::shared_models()), test::golden_name);
+INSTANTIATE_TEST_SUITE_P(Shared, Gpu, testing::ValuesIn(test::for_gpus(test::shared_models())),
+                         test::golden_name);
 
 // The driver counts in pieces of 2 MiB.
 TEST(GpuMemory, ADeviceGivesWhatIsReservedAndTakesItBack) {

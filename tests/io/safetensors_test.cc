@@ -16,7 +16,7 @@ using test::TempDir;
 using testing::AllOf;
 using testing::HasSubstr;
 
-SafetensorsFile read(const TempDir& dir, std::string_view bytes) {
+TensorFile read(const TempDir& dir, std::string_view bytes) {
   std::filesystem::remove(dir / "f.safetensors");  // ext4 flushes a file that is overwritten
   test::write_file(dir / "f.safetensors", bytes);
   return read_safetensors_header(dir / "f.safetensors", "f.safetensors");
@@ -28,7 +28,7 @@ TEST(Safetensors, ReadsAnyOrderOfNames) {
                        R"("__metadata__":{"format":"pt","x":"y"},)"
                        R"("empty":{"dtype":"F32","shape":[7,0],"data_offsets":[4,4]},)"
                        R"("a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}   )";
-  SafetensorsFile file = read(dir, safetensors(header, std::string(16, 'd')));
+  TensorFile file = read(dir, safetensors(header, std::string(16, 'd')));
   EXPECT_EQ(file.file.size, 8 + header.size() + 16);
   ASSERT_EQ(file.tensors.size(), 3u);
   EXPECT_EQ(file.tensors[0].name, "a");

@@ -61,7 +61,7 @@ TEST(SafetensorsWriter, RoundTripsRandomTensors) {
     write_all(dir / "out", tensors);
 
     std::string file = test::read_file(dir / "out");
-    SafetensorsFile read = read_safetensors_header(dir / "out", "out");
+    TensorFile read = read_safetensors_header(dir / "out", "out");
     CheckpointIndex index({read.file}, read.tensors, {});
     ASSERT_EQ(index.tensors().size(), tensors.size());
     for (const auto& [tensor, bytes] : tensors) {

@@ -204,12 +204,12 @@ TEST_P(Elementwise, RowsDoNotDependOnTheBatch) {
   Matrix norm(n, cols), norm_alone(n, cols), gated(n, cols), gated_alone(n, cols);
   StoredWeight w = vector_weight(DType::bf16, cols, random);
   backend->norm(x.tensor(), w.weight, {1e-6f}, norm.tensor());
-  backend->activate(Activation::silu, nullptr, x.tensor(), up.tensor(), gated.tensor());
+  backend->activate({Activation::silu}, x.tensor(), up.tensor(), gated.tensor());
   for (int64_t r = 0; r < n; ++r) {
     backend->norm(x.tensor().rows_from(r, 1), w.weight, {1e-6f},
                   norm_alone.tensor().rows_from(r, 1));
-    backend->activate(Activation::silu, nullptr, x.tensor().rows_from(r, 1),
-                      up.tensor().rows_from(r, 1), gated_alone.tensor().rows_from(r, 1));
+    backend->activate({Activation::silu}, x.tensor().rows_from(r, 1), up.tensor().rows_from(r, 1),
+                      gated_alone.tensor().rows_from(r, 1));
   }
   EXPECT_TRUE(same_bits(norm, norm_alone));
   EXPECT_TRUE(same_bits(gated, gated_alone));
@@ -303,6 +303,7 @@ TEST_P(Elementwise, ActivationsEqualTheReference) {
        {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
         Activation::relu_squared, Activation::xielu, Activation::sigmoid, Activation::identity}) {
     const float* values = activation == Activation::xielu ? of_xielu.data() : nullptr;
+    const ActivationParams params{activation, values};
     const bool squares = values != nullptr || activation == Activation::relu_squared;
     const float large = squares ? 1e15f : 1e30f;
     const float extremes[] = {0.0f, -0.0f, large, -large, 90.0f, -90.0f, -88.0f, 1e-30f};
@@ -312,15 +313,34 @@ TEST_P(Elementwise, ActivationsEqualTheReference) {
       Matrix gate = Matrix::random(n, cols, random, 4), up = Matrix::random(n, cols, random);
       for (int64_t c = 0; c < std::min<int64_t>(cols, 8); ++c) gate.at(0, c) = extremes[c];
       Matrix out(n, cols), expected(n, cols), plain(n, cols), expected_plain(n, cols);
-      backend->activate(activation, values, gate.tensor(), up.tensor(), out.tensor());
-      reference->activate(activation, values, gate.tensor(), up.tensor(), expected.tensor());
-      backend->activate(activation, values, gate.tensor(), {}, plain.tensor());
-      reference->activate(activation, values, gate.tensor(), {}, expected_plain.tensor());
+      backend->activate(params, gate.tensor(), up.tensor(), out.tensor());
+      reference->activate(params, gate.tensor(), up.tensor(), expected.tensor());
+      backend->activate(params, gate.tensor(), {}, plain.tensor());
+      reference->activate(params, gate.tensor(), {}, expected_plain.tensor());
       expect_near(plain, expected_plain, 2e-6f, 2e-6f);
       // 1 + erf cancels where gelu nears zero: the error is absolute, some 1e-7 of |gate up|.
       expect_near(out, expected, 2e-6f, 2e-6f);
-      backend->activate(activation, values, gate.tensor(), up.tensor(), gate.tensor());  // in place
+      backend->activate(params, gate.tensor(), up.tensor(),
+                        gate.tensor());  // in place
       EXPECT_TRUE(same_bits(gate, out));
+    }
+  }
+}
+
+// Limits of both inputs, and values on either side of them.
+TEST_P(Elementwise, AClampedSwigluEqualsTheReference) {
+  Random random("Elementwise.AClampedSwigluEqualsTheReference");
+  for (const auto [n, cols] : sizes(random)) {
+    Matrix gate = Matrix::random(n, cols, random, 9), up = Matrix::random(n, cols, random, 9);
+    for (int64_t c = 0; c < cols; ++c)
+      (c % 2 == 0 ? gate : up).at(0, c) = c % 3 == 0 ? 1e30f : -1e30f;
+    Matrix out(n, cols), expected(n, cols);
+    for (const float limit : {7.0f, 2.5f}) {
+      const ActivationParams params{
+          .kind = Activation::clamped_swiglu, .limit = limit, .alpha = 1.702f};
+      backend->activate(params, gate.tensor(), up.tensor(), out.tensor());
+      reference->activate(params, gate.tensor(), up.tensor(), expected.tensor());
+      expect_near(out, expected, 2e-6f, 2e-6f);
     }
   }
 }
@@ -332,7 +352,7 @@ TEST_P(Elementwise, SiluIsPreciseOverItsWholeRange) {
     gate.at(0, c) = static_cast<float>(c - 2000) / 25;  // -80 .. 80
     up.at(0, c) = 1;
   }
-  backend->activate(Activation::silu, nullptr, gate.tensor(), up.tensor(), out.tensor());
+  backend->activate({Activation::silu}, gate.tensor(), up.tensor(), out.tensor());
   for (int64_t c = 0; c < cols; ++c) {
     const double x = gate.at(0, c), exact = x / (1 + std::exp(-x));
     ASSERT_NEAR(out.at(0, c), exact, std::abs(exact) * 5e-7) << x;

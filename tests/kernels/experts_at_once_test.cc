@@ -143,12 +143,12 @@ struct ExpertsProblem {
     const auto count = std::ssize(rows);
     Matrix some(count, sizes.hidden), inner(count, up.matrix.first.rows);
     Matrix out(count, y.cols());
-    backend->index_select(x.tensor(), rows, some.tensor());
+    backend->index_select(x.tensor(), rows, {}, some.tensor());
     backend->linear(some.tensor(), up.weights[e], up.biases[e], inner.tensor());
     Matrix first = columns(inner, 0), factor = columns(inner, second);
     const Tensor part = first.tensor(), by_part = gated ? factor.tensor() : Tensor{};
     if (weights.gate_multiplier != 1) backend->scale(part, weights.gate_multiplier, nullptr);
-    backend->activate(weights.activation, nullptr, part, by_part, part);
+    backend->activate({weights.activation}, part, by_part, part);
     backend->linear(part, down.weights[e], down.biases[e], out.tensor());
     const Tensor weight{reinterpret_cast<std::byte*>(by), DType::f32, count, 1, 1};
     backend->index_add(out.tensor(), rows, weight, y.tensor());

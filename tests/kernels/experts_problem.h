@@ -18,13 +18,15 @@ struct RouteProblem {
       : groups(std::array<int64_t, 4>{1, 1, 2, 4}[static_cast<size_t>(random.between(0, 3))]),
         experts(groups * random.between(1, 40)),
         logits(9, experts),
-        bias(static_cast<size_t>(experts)) {
+        bias(static_cast<size_t>(experts)),
+        factors(bias.size()) {
     params.score = random.between(0, 1) == 0 ? RouterScore::softmax : RouterScore::sigmoid;
     params.groups = groups;
     params.groups_used = random.between(1, groups);
     params.used = random.between(1, std::min<int64_t>(12, experts / groups * params.groups_used));
     params.normalized = random.between(0, 1) == 1;
     params.added = 1e-6f;
+    params.groups_by_largest = random.between(0, 1) == 1;
     params.factor = 2.5f;
     has_bias = random.between(0, 1) == 1;
     for (int64_t r = 0; r < logits.rows(); ++r) {
@@ -32,13 +34,14 @@ struct RouteProblem {
         logits.at(r, e) = static_cast<float>(random.between(-20, 20)) / 8;
     }
     for (float& b : bias) b = static_cast<float>(random.between(-4, 4)) / 64;
+    for (float& f : factors) f = static_cast<float>(random.between(1, 8)) / 4;
   }
 
   int64_t groups, experts;
-  RouterParams params;  // without its bias
+  RouterParams params;  // without its bias and factors
   bool has_bias = false;
   Matrix logits;
-  std::vector<float> bias;
+  std::vector<float> bias, factors;
 };
 
 struct Chosen {

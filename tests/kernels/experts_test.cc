@@ -25,6 +25,7 @@ TEST_P(Experts, ChoicesEqualTheReference) {
   for (int i = 0; i < GetParam().size(50, 12); ++i) {
     RouteProblem p(random);
     if (p.has_bias) p.params.bias = p.bias.data();
+    if (p.has_bias != p.params.normalized) p.params.factors = p.factors.data();
     Chosen found(9, p.params.used), expected(9, p.params.used);
     backend->route(p.logits.tensor(), p.params, found.out());
     reference->route(p.logits.tensor(), p.params, expected.out());
@@ -62,6 +63,21 @@ TEST_P(Experts, ChoicesByTheirDefinition) {
   EXPECT_NEAR(route({.score = RouterScore::sigmoid, .used = 1}).weights[0], 0.8f, 1e-6f);
 }
 
+// By hand: 1 is chosen, of a softmax with 3, which is within a fifth of it,
+// then 3 with 0.
+TEST_P(Experts, ChoicesOfASparseMixerByTheirDefinition) {
+  Backend backend(GetParam(), Compute::bf16, {});
+  Matrix logits(1, 4);
+  for (int64_t e = 0; e < 4; ++e) logits.at(0, e) = std::array{4.0f, 6.0f, -6.0f, 5.0f}[e];
+  Chosen two(1, 2);
+  backend->route(logits.tensor(), {.score = RouterScore::sparse_mixer, .used = 2, .jitter = 0.1f},
+                 two.out());
+  EXPECT_EQ(two.experts, (std::vector<int32_t>{1, 3}));
+  const auto share = static_cast<float>(1 / (1 + std::exp(-1.0)));
+  EXPECT_NEAR(two.weights[0], share, 1e-6f);
+  EXPECT_NEAR(two.weights[1], share, 1e-6f);
+}
+
 TEST_P(Experts, ChoicesOfWhatIsNoNumberAreExperts) {
   Backend backend(GetParam(), Compute::bf16, {});
   for (float value : {NAN, INFINITY, -INFINITY}) {
@@ -88,7 +104,7 @@ TEST_P(Experts, RowsAreGatheredAndAdded) {
     for (size_t i = 0; i < 7; ++i)
       std::swap(rows[i], rows[static_cast<size_t>(random.between(static_cast<int64_t>(i), 19))]);
     rows.resize(7);
-    backend->index_select(x.tensor(), rows, some.tensor());
+    backend->index_select(x.tensor(), rows, {}, some.tensor());
     for (int64_t r = 0; r < 7; ++r) {
       for (int64_t c = 0; c < cols; ++c)
         EXPECT_EQ(some.at(r, c), x.at(rows[static_cast<size_t>(r)], c));
@@ -96,9 +112,15 @@ TEST_P(Experts, RowsAreGatheredAndAdded) {
     EXPECT_TRUE(some.gaps_untouched());
     Matrix weights = Matrix::random(7, 1, random);
     Matrix y = Matrix::random(20, cols, random), same = y;
-    backend->index_add(some.tensor(), rows, weights.tensor(), y.tensor());
-    reference->index_add(some.tensor(), rows, weights.tensor(), same.tensor());
-    EXPECT_TRUE(same_bits(y, same));
+    for (const Tensor& by : {weights.tensor(), Tensor{}}) {
+      backend->index_add(some.tensor(), rows, by, y.tensor());
+      reference->index_add(some.tensor(), rows, by, same.tensor());
+      EXPECT_TRUE(same_bits(y, same));
+    }
+    Matrix weighted(7, cols), same_weighted(7, cols);
+    backend->index_select(x.tensor(), rows, weights.tensor(), weighted.tensor());
+    reference->index_select(x.tensor(), rows, weights.tensor(), same_weighted.tensor());
+    EXPECT_TRUE(same_bits(weighted, same_weighted));
     EXPECT_TRUE(y.gaps_untouched());
   }
 }

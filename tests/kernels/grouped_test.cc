@@ -8,6 +8,7 @@
 
 #include "tests/kernels/backend.h"
 #include "tests/quant/grouped_weights.h"
+#include "tests/quant/row_layers.h"
 
 namespace sluice {
 namespace {
@@ -110,6 +111,23 @@ TEST_P(Grouped, BlocksLikeTheReference) {
   }
 }
 
+TEST_P(Grouped, BlocksWithScalesOfRowsLikeTheReference) {
+  test::Random random("Grouped.BlocksWithScalesOfRowsLikeTheReference");
+  const int64_t rows = GetParam().size(40, 19), cols = GetParam().size(448, 128);
+  const auto blocks = test::random_blocks(DType::nvfp4, rows, cols, random);
+  Backend backend(GetParam(), Compute::bf16, {});
+  const auto weight = [&](WeightLayout layout, const test::Encode& encode) {
+    return test::scaled_blocks(DType::nvfp4, layout, rows, cols, blocks, 0.37f, encode);
+  };
+  const StoredWeight packed = weight(WeightLayout::packed, encode_reference);
+  const StoredWeight plain = weight(WeightLayout::rows, encode_reference);
+  const StoredWeight w = weight(
+      GetParam().layout(), [&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+  expect_product(GetParam(), w.weight, packed.weight, random);
+  expect_product_of_many(GetParam(), plain.weight, packed.weight, random);
+  expect_rows(GetParam(), plain.weight);
+}
+
 TEST_P(Grouped, CodesLikeTheReference) {
   test::Random random("Grouped.CodesLikeTheReference");
   for (int bits : {2, 3, 4, 8}) {
@@ -162,16 +180,6 @@ TEST_P(Grouped, EncodesAsTheReference) {
           layer.weight(GetParam().layout(), 1, 4,
                        [&](const EncodeArgs& args) { return encode_reference(some(args)); });
       expect_same_planes(some_found.weight, some_expected.weight);
-
-      const StoredWeight plain = layer.weight(WeightLayout::rows, 1, 4);
-      const std::vector<std::byte> rows = test::grouped_rows(plain.weight);
-      StoredWeight by_rows(expected.weight.format, 64, 128);
-      if (act_order) std::copy_n(expected.weight.order, 128, by_rows.weight.order);
-      EncodeArgs args{.stored = DType::grouped_row, .rows = 64, .to = by_rows.weight};
-      args.source = rows.data();
-      args.source_stride = std::ssize(rows) / 64;
-      encode(args);
-      expect_same_planes(by_rows.weight, expected.weight);
     }
   }
 }
@@ -254,57 +262,45 @@ StoredWeight encoded(const WeightFormat& format, int64_t rows, int64_t cols,
   return w;
 }
 
-// Four-bit floats with powers of two.
-struct FloatCodes {
-  FloatCodes(int64_t rows, int64_t cols, test::Random& random)
-      : codes(static_cast<size_t>(rows * cols / 2)), scales(static_cast<size_t>(rows * cols / 32)) {
-    for (uint8_t& code : codes) code = static_cast<uint8_t>(random.between(0, 255));
-    for (uint8_t& scale : scales) scale = static_cast<uint8_t>(random.between(118, 124));
-    of_codes.source = reinterpret_cast<const std::byte*>(codes.data());
-    of_codes.source_stride = cols / 2;
-    of_scales.source = reinterpret_cast<const std::byte*>(scales.data());
-    of_scales.source_stride = cols / 32;
-    of_codes.stored = of_scales.stored = DType::u8;
-    of_scales.plane = Plane::scales;
-  }
-  static WeightFormat format(WeightLayout layout) {
-    WeightFormat format{.dtype = DType::u8, .layout = layout, .scales = ScaleKind::grouped};
-    format.scale_cols = 32;
-    format.bits = 4;
-    format.table = CodeTable::e2m1;
-    format.scale_type = DType::f8_e8m0;
-    return format;
-  }
-  std::vector<uint8_t> codes, scales;
-  EncodeArgs of_codes, of_scales;
-};
-
-TEST_P(Grouped, FloatCodesLikeTheReference) {
-  test::Random random("Grouped.FloatCodesLikeTheReference");
+// Every kind of codes, scales and zeros that checkpoints have by rows.
+TEST_P(Grouped, RowCodesLikeTheReference) {
+  test::Random random("Grouped.RowCodesLikeTheReference");
   const int64_t rows = GetParam().size(40, 19), cols = GetParam().size(416, 96);
-  const FloatCodes stored(rows, cols, random);
-  const auto weight = [&](WeightLayout layout, const auto& encode) {
-    return encoded(FloatCodes::format(layout), rows, cols, stored.of_codes, stored.of_scales,
-                   encode);
-  };
+  const std::vector<test::RowLayer> layers{
+      test::integer_layer(4, 32, true, rows, cols, random),
+      test::integer_layer(4, 32, false, rows, cols, random),
+      test::integer_layer(4, 128, true, rows, cols, random),
+      test::integer_layer(8, 32, false, rows, cols, random),
+      test::integer_layer(2, 16, false, rows, cols, random),
+      test::signed_layer(rows, 137, random),
+      test::float_layer(CodeTable::e2m1, Outer::none, rows, cols, random),
+      test::float_layer(CodeTable::e4m3, Outer::none, rows, cols, random),
+      test::float_layer(CodeTable::e2m1, Outer::divides, rows, 112, random),
+      test::float_layer(CodeTable::e2m1, Outer::multiplies, rows, cols, random),
+      test::table_layer(false, rows, 192, random),
+      test::table_layer(true, rows, 136, random),
+      test::table_layer(true, rows, 512, random),
+      test::ordered_layer(rows, 96, random)};
   Backend backend(GetParam(), Compute::bf16, {});
-  const StoredWeight packed = weight(WeightLayout::packed, encode_reference);
-  const StoredWeight expected = weight(GetParam().layout(), encode_reference);
-  const StoredWeight found = weight(
-      GetParam().layout(), [&](const EncodeArgs& args) { return backend.encoder->encode(args); });
-  expect_same_planes(found.weight, expected.weight);
-  std::vector<float> row(static_cast<size_t>(cols));
-  for (int64_t r = 0; r < rows; ++r) {
-    decode_row(packed.weight, r, row.data());
-    for (int64_t c = 0; c < cols; ++c) {
-      const auto code = static_cast<uint32_t>(
-          stored.codes[static_cast<size_t>((r * cols + c) / 2)] >> (c % 2 * 4) & 15);
-      const float scale = e8m0_to_float(stored.scales[static_cast<size_t>((r * cols + c) / 32)]);
-      ASSERT_EQ(row[static_cast<size_t>(c)], e2m1_to_float(code) * scale);
+  for (const test::RowLayer& layer : layers) {
+    SCOPED_TRACE(testing::Message() << layer.name << ", " << layer.format.bits << " bits, "
+                                    << layer.cols << " columns");
+    const WeightLayout layout = GetParam().layout();
+    const StoredWeight packed = layer.weight(WeightLayout::packed, encode_reference);
+    const StoredWeight expected = layer.weight(layout, encode_reference);
+    const StoredWeight found =
+        layer.weight(layout, [&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+    expect_same_planes(found.weight, expected.weight);
+    std::vector<float> row(static_cast<size_t>(layer.cols));
+    for (int64_t r = 0; r < layer.rows; ++r) {
+      decode_row(packed.weight, r, row.data());
+      for (int64_t c = 0; c < layer.cols; ++c)
+        ASSERT_EQ(row[static_cast<size_t>(c)], layer.value(r, c)) << r << ", " << c;
     }
+    expect_product(GetParam(), found.weight, packed.weight, random);
+    expect_product_of_many(GetParam(), found.weight, packed.weight, random);
+    expect_rows(GetParam(), found.weight);
   }
-  expect_product(GetParam(), found.weight, packed.weight, random);
-  expect_rows(GetParam(), found.weight);
 }
 
 // E4M3 codes with scales of their own, some outputs of a tensor head by head.

@@ -27,7 +27,8 @@ class Simulation {
     if (held_ && !has(*held_, tile)) let_go();
     if (held_) return;
     window_.seek(tile);
-    auto found = std::ranges::find_if(wanted_, [&](const Read& r) { return has(r, tile); });
+    auto found =
+        std::ranges::find_if(wanted_, [&](const Read& r) { return !r.skipped && has(r, tile); });
     if (found == wanted_.end()) next_ = tile;
     wanted_.erase(wanted_.begin(), found);
     for (int step = 0; !is_ready(); ++step) {
@@ -57,7 +58,8 @@ class Simulation {
   // Another reader, with another use of the memory.
   void restart() {
     if (held_) let_go();
-    if (!wanted_.empty()) next_ = wanted_.front().first;
+    auto first = std::ranges::find(wanted_, false, &Read::skipped);
+    if (first != wanted_.end()) next_ = first->first;
     if (random_.uniform() < 0.5) buffers_ = static_cast<uint32_t>(random_.between(1, 4));
     window_.restart(buffers_);
     wanted_.clear();
@@ -81,7 +83,7 @@ class Simulation {
       pump();
     }
     size_t kept = 0;
-    for (const Read& r : wanted_) kept += slot_of_.contains(r.tag);
+    for (const Read& r : wanted_) kept += !r.skipped && slot_of_.contains(r.tag);
     EXPECT_EQ(free_slots_.size() + kept, slots_);
   }
 
@@ -92,6 +94,7 @@ class Simulation {
   struct Read {
     uint64_t tag = 0;
     uint32_t first = 0, tiles = 1;
+    bool skipped = false;
   };
   static bool has(const Read& r, uint32_t tile) {
     return r.first <= tile && tile < r.first + r.tiles;
@@ -100,8 +103,8 @@ class Simulation {
     return window_.wanted() != nullptr && window_.wanted()->state == SweepWindow::State::ready;
   }
   bool is_of_use(uint64_t tag) const {
-    return (held_ && held_->tag == tag) ||
-           std::ranges::find(wanted_, tag, &Read::tag) != wanted_.end();
+    auto is_it = [&](const Read& r) { return !r.skipped && r.tag == tag; };
+    return (held_ && held_->tag == tag) || std::ranges::any_of(wanted_, is_it);
   }
 
   void let_go() {
@@ -129,13 +132,25 @@ class Simulation {
       ASSERT_EQ(next.has_value(), there < tiles_);
       if (!next) return;
       ASSERT_EQ(*next, next_);
-      there += add();
+      // The user of a window never skips a tile that compute waits for.
+      const bool can_skip =
+          held_ || std::ranges::find(wanted_, false, &Read::skipped) != wanted_.end();
+      there += can_skip && random_.uniform() < 0.2 ? skip() : add();
     }
+  }
+
+  uint32_t skip() {
+    const auto tiles = static_cast<uint32_t>(random_.between(1, tiles_ - next_));
+    window_.skip(tiles);
+    wanted_.push_back({0, next_, tiles, true});
+    next_ = (next_ + tiles) % tiles_;
+    return tiles;
   }
 
   uint32_t add() {
     TileFetch read;
     read.fetch.form = packed_[next_] ? Fetch::Form::packed : Fetch::Form::stored;
+    read.fetch.copied = false;
     while (packed_[next_] && next_ + read.tiles < tiles_ && packed_[next_ + read.tiles] &&
            random_.uniform() < 0.5)
       ++read.tiles;

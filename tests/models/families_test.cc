@@ -39,6 +39,13 @@ std::vector<int64_t> windows(const DecoderSpec& spec) {
   return all;
 }
 
+// Says if the angles of an attention's keys are not all zeros.
+bool turns(const DecoderSpec& spec, const AttentionSpec& a) {
+  if (!a.rope) return false;
+  const RopeConfig& rope = spec.ropes[a.angles];
+  return rope.kind != RopeKind::proportional || rope.turning > 0;
+}
+
 std::string refusal(const std::string& architecture, const Json& fields) {
   try {
     parse_family(architecture, fields);
@@ -66,7 +73,8 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
   Json golden = parse_json(
       test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
       "config_defaults.json");
-  ASSERT_EQ(golden["classes"].size() + golden["hybrids"].size(), families().size());
+  ASSERT_EQ(golden["classes"].size() + golden["hybrids"].size() + golden["latents"].size(),
+            families().size());
   for (const auto& [architecture, expected] : golden["classes"].items()) {
     SCOPED_TRACE(architecture);
     DecoderSpec c = parse_family(architecture, expected.value("given", Json::object()));
@@ -106,6 +114,7 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
     const Json& ropes = expected["rope_parameters"];
     for (const LayerSpec& layer : c.kinds) {
       const AttentionSpec& a = layer.mixers.front().attention();
+      if (!turns(c, a)) continue;
       const char* layers = a.window > 0 ? "sliding_attention" : "full_attention";
       expect_rope(c.ropes[a.angles], a.head_dim, ropes.contains(layers) ? ropes[layers] : ropes);
     }
@@ -128,7 +137,7 @@ TEST(Families, RopeFieldsWithoutThetaHaveTheClasssOwn) {
       for (const MixerBranch& mixer : layer.mixers) {
         if (!std::holds_alternative<AttentionSpec>(mixer.mixer)) continue;
         const AttentionSpec& a = mixer.attention();
-        if (!a.rope) continue;
+        if (!turns(c, a)) continue;
         const char* layers = a.window > 0 ? "sliding_attention" : "full_attention";
         expect_rope(c.ropes[a.angles], a.head_dim,
                     expected.contains(layers) ? expected[layers] : expected);
@@ -179,14 +188,14 @@ std::vector<std::string> mixer_kinds(const DecoderSpec& spec) {
   std::vector<std::string> kinds;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     std::string& kind = kinds.emplace_back();
-    for (const MixerBranch& mixer : spec.layer(i).mixers) 
+    for (const MixerBranch& mixer : spec.layer(i).mixers)
       kind += std::holds_alternative<AttentionSpec>(mixer.mixer) ? "a" : "s";
     if (kind.empty()) kind = "-";
   }
   return kinds;
 }
 
-// What all mixers with a state have.
+// The convolution that all mixers with a state have.
 template <class State>
 void expect_convolution(const State& state, const Json& expected) {
   EXPECT_EQ(state.convolution.width, expected["width"]);
@@ -217,7 +226,11 @@ void expect_state(const State& state, const Json& expected, int64_t /*hidden*/) 
 void expect_mixer(const DecoderSpec& model, const AttentionSpec& a, const Json& expected) {
   EXPECT_EQ(a.heads.units(), expected["num_attention_heads"]);
   EXPECT_EQ(a.kv_heads.units(), expected["num_key_value_heads"]);
-  if (a.rope) expect_rope(model.ropes[a.angles], a.head_dim, expected["rope_parameters"]);
+  if (turns(model, a)) expect_rope(model.ropes[a.angles], a.head_dim, expected["rope_parameters"]);
+}
+
+void expect_mixer(const DecoderSpec&, const MlaSpec&, const Json&) {
+  ADD_FAILURE() << "latent attention beside states";
 }
 
 template <class State>
@@ -334,31 +347,6 @@ TEST(Families, FieldsUnderOtherNames) {
   EXPECT_EQ(state.least_step, 0.5F);
 }
 
-// Its class does not read time_step_limit; others do, with infinity as Python and transformers 5
-// write it.
-TEST(Families, LimitsOfSteps) {
-  auto limits = [](const char* family, const char* text) {
-    Json config = parse_json(text, "config.json");
-    config["hybrid_override_pattern"] = "M";
-    const DecoderSpec spec = parse_family(family, config);
-    const auto& state = std::get<Mamba2Spec>(spec.layer(0).mixers.front().mixer);
-    return std::pair(state.least_step, state.most_step);
-  };
-  const float infinity = std::numeric_limits<float>::infinity();
-  const char* text = R"({"time_step_limit": [0.25, 0.5], "time_step_min": 0.125})";
-  EXPECT_EQ(limits("NemotronHForCausalLM", text), std::pair(0.125F, infinity));
-  EXPECT_EQ(limits("NemotronHForCausalLM", "{}"), std::pair(0.001F, infinity));
-  EXPECT_EQ(limits("Mamba2ForCausalLM", text), std::pair(0.25F, 0.5F));
-  for (const char* most : {"Infinity", R"({"__float__": "Infinity"})"})
-    EXPECT_EQ(
-        limits("Mamba2ForCausalLM", fmt::format(R"({{"time_step_limit": [0, {}]}})", most).c_str()),
-        std::pair(0.0F, infinity));
-  for (const char* bad : {"[0, NaN]", "[-Infinity, 1]", "[1, 0]", "[Infinity]", "7"}) {
-    const Json config = parse_json(fmt::format(R"({{"time_step_limit": {}}})", bad), "c");
-    EXPECT_THAT(refusal("Mamba2ForCausalLM", config), HasSubstr("time_step_limit")) << bad;
-  }
-}
-
 // One of several fields counts where they disagree.
 TEST(Families, RopeFieldsAsTheClassesReadThem) {
   // The first rope of these is that of layers without a window.
@@ -405,7 +393,10 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
       {"MambaForCausalLM", "time_step_rank", "all"},
       {"FalconMambaForCausalLM", "intermediate_size", nullptr},
       {"Gemma3ForCausalLM", "use_bidirectional_attention", true},
-      {"Gemma4ForCausalLM", "enable_moe_block", true},
+      {"PhimoeForCausalLM", "num_experts_per_tok", 3},
+      {"Llama4ForCausalLM", "no_rope_layers", {0, 1}},
+      {"DeepseekV2ForCausalLM", "topk_method", "noaux_tc"},
+      {"DeepseekV3ForCausalLM", "kv_lora_rank", 7},
       {"Gemma4ForCausalLM", "vocab_size_per_layer_input", 7},
       {"Gemma4ForCausalLM", "global_head_dim", 511},
       {"Gemma4ForCausalLM", "num_kv_shared_layers", 30}};
@@ -434,27 +425,6 @@ TEST(Families, OptMayHaveNormsBehindBlocks) {
   }
   EXPECT_EQ(spec.output_size(), 48);
   EXPECT_EQ(spec.output_projection, "model.decoder.project_out");
-}
-
-// AI21-Jamba-Reasoning-3B has such a period, falcon-mamba-7b such an `expand`.
-TEST(Families, LayersAndChannelsOfMambaAsConfigJsonSays) {
-  const DecoderSpec jamba = parse_family("JambaForCausalLM", {{"num_hidden_layers", 28},
-                                                              {"num_experts", 1},
-                                                              {"attn_layer_period", 14},
-                                                              {"attn_layer_offset", 7}});
-  for (size_t l = 0; l < 28; ++l)
-    EXPECT_EQ(std::holds_alternative<MambaSpec>(jamba.layer(l).mixers.front().mixer),
-              l != 7 && l != 21)
-        << l;
-  EXPECT_THAT(refusal("JambaForCausalLM", Json::object({{"attn_layer_period", 4}})),
-              HasSubstr("attn_layer_offset (4) must be below attn_layer_period (4)"));
-  EXPECT_FALSE(jamba.kinds.front().mlps.front().experts);
-  const DecoderSpec falcon =
-      parse_family("FalconMambaForCausalLM",
-                   {{"hidden_size", 4096}, {"expand", 16}, {"intermediate_size", 8192}});
-  const auto& mamba = std::get<MambaSpec>(falcon.kinds.front().mixers.front().mixer);
-  EXPECT_EQ(mamba.channels.size, 8192);
-  EXPECT_EQ(mamba.step_rank, 256);
 }
 
 TEST(Families, LayersRotateAndShareAsConfigJsonSays) {
@@ -627,7 +597,8 @@ TEST(Families, LayersMayHaveSizesOfTheirOwn) {
   const DecoderSpec own = spec();
   EXPECT_EQ(own.kinds.size(), 3u);
   EXPECT_EQ(own.layer(1).mlps.front().mlp.width.size, 24);
-  EXPECT_EQ(own.layer(1).mixers.front().attention().kv_heads.units(), config["num_key_value_heads"]);
+  EXPECT_EQ(own.layer(1).mixers.front().attention().kv_heads.units(),
+            config["num_key_value_heads"]);
   EXPECT_EQ(own.layer(2).mixers.front().attention().kv_heads.units(), 1);
   config["per_layer_config"] = {{"1", {{"hidden_size", config["hidden_size"]}}}};
   EXPECT_EQ(spec().kinds.size(), 1u);

@@ -268,6 +268,59 @@ TEST(Gguf, FactsOfTheFileAreValuesOfTheDecoder) {
   }
 }
 
+// A fused qkv lies as llama.cpp has it: q, then k, then v, in rows that are outputs.
+TEST(Gguf, FusedHeadsLieOneKindBehindTheOther) {
+  TempDir dir;
+  for (const char* architecture : {"gpt2", "gptneox", "bloom"}) {
+    const DecoderSpec spec = read_model(*open(dir, tiny(architecture))).spec;
+    const std::vector<PartSpec>& parts = spec.layer(0).mixers.front().attention().qkv.parts;
+    ASSERT_EQ(parts.size(), 3u);
+    for (int64_t i = 0; i < 3; ++i) {
+      const View& view = parts[static_cast<size_t>(i)].view;
+      EXPECT_EQ(view.first, 8 * i) << architecture;
+      EXPECT_TRUE(!view.transposed && view.group == 0) << architecture;
+    }
+    EXPECT_FALSE(spec.layer(0).mlps.front().mlp.down.parts.front().view.transposed);
+  }
+}
+
+TEST(Gguf, ModelsWithExpertsAreThoseOfTheHub) {
+  TempDir dir;
+  const auto source =
+      open(dir, tiny("llama")
+                    .number("llama.expert_count", uint32_t{4})
+                    .number("llama.expert_used_count", uint32_t{2})
+                    .tensor("blk.0.ffn_up_exps.weight", {8, 6, 4}, kF16, std::string(384, 'u'))
+                    .tensor("blk.0.ffn_up.3.weight", {8, 6}, kF16, std::string(96, 'u')));
+  const Json config = source->config();
+  EXPECT_EQ(config["architectures"], Json({"MixtralForCausalLM"}));
+  EXPECT_EQ(config["num_experts"], 4);
+  EXPECT_EQ(config["num_experts_per_tok"], 2);
+  const io::CheckpointIndex index = source->index();
+  EXPECT_NE(index.find("model.layers.0.block_sparse_moe.experts.w3.weight"), nullptr);
+  EXPECT_NE(index.find("model.layers.0.block_sparse_moe.experts.3.w3.weight"), nullptr);
+
+  const auto shared =
+      open(dir, tiny("qwen2moe")
+                    .tensor("blk.0.ffn_up_exps.weight", {8, 6, 4}, kF16, std::string(384, 'u'))
+                    .tensor("blk.0.ffn_gate_inp_shexp.weight", {8}, kF32, std::string(32, 'g')));
+  EXPECT_EQ(shared->config()["moe_intermediate_size"], 6);  // no key says it
+  const io::CheckpointIndex of_shared = shared->index();
+  const io::StoredTensor* gate = of_shared.find("model.layers.0.mlp.shared_expert_gate.weight");
+  ASSERT_NE(gate, nullptr);
+  EXPECT_EQ(gate->shape, (Shape{1, 8}));
+
+  EXPECT_EQ(open(dir, tiny("qwen3moe"))->config()["norm_topk_prob"], true);
+  GgufBuilder more = tiny("glm4moe", {1, 1, 1});
+  more.number("glm4moe.nextn_predict_layers", uint32_t{1})
+      .tensor("blk.0.exp_probs_b.bias", {4}, kF32, std::string(16, 'b'));
+  const auto glm = open(dir, more);
+  EXPECT_EQ(glm->config()["num_hidden_layers"], 2);
+  EXPECT_EQ(glm->config()["attention_bias"], true);
+  const io::CheckpointIndex of_glm = glm->index();
+  EXPECT_NE(of_glm.find("model.layers.0.mlp.gate.e_score_correction_bias"), nullptr);
+}
+
 // One value, or one for each layer; where they differ, layers are of several kinds.
 TEST(Gguf, SizesOfSingleLayers) {
   TempDir dir;
@@ -302,8 +355,14 @@ TEST(Gguf, OddValuesAreNamed) {
   EXPECT_THAT(fault(none), HasSubstr("general.architecture is missing"));
   none.number("general.architecture", 5);
   EXPECT_THAT(fault(none), HasSubstr("general.architecture must be a string"));
-  EXPECT_THAT(fault(tiny("llama").number("llama.expert_count", uint32_t{8})),
-              HasSubstr("llama.expert_count is 8: models with experts"));
+  EXPECT_THAT(fault(tiny("qwen2").number("qwen2.expert_count", uint32_t{8})),
+              HasSubstr("qwen2.expert_count is 8, which is not supported"));
+  EXPECT_THAT(fault(tiny("qwen3moe").number("qwen3moe.expert_gating_func", uint32_t{2})),
+              HasSubstr("qwen3moe.expert_gating_func is 2, which is not supported"));
+  EXPECT_THAT(fault(tiny("qwen3moe").number("qwen3moe.expert_weights_scale", 2.5f)),
+              HasSubstr("qwen3moe.expert_weights_scale is 2.5, which is not supported"));
+  EXPECT_THAT(fault(tiny("glm4moe").number("glm4moe.nextn_predict_layers", uint32_t{1})),
+              HasSubstr("num_nextn_predict_layers"));
   GgufBuilder two = tiny("llama", {1, 1});
   EXPECT_THAT(fault(two.numbers<int32_t>("llama.attention.key_length", {4, 8})),
               HasSubstr("llama.attention.key_length differs from layer to layer"));

@@ -7,6 +7,7 @@
 #include "src/models/families.h"
 #include "src/plan/lay_out.h"
 #include "tests/support/checkpoint.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -84,6 +85,32 @@ TEST_F(SweepTest, WhatGoesIsSpreadOverTheLayers) {
   }
   EXPECT_GT(halves[0], halves[1] / 2);
   EXPECT_GT(halves[1], halves[0] / 2);
+}
+
+// A parameter that all tokens use stays as long as one of an expert could go for it.
+TEST_F(SweepTest, ExpertsLeaveBeforeWhatAllTokensUse) {
+  const std::filesystem::path mixtral = test::source_dir() / "tests/data/models/mixtral";
+  model_ = build_model(mixtral, Rank{});
+  index_.emplace(io::open_checkpoint(mixtral));
+  all_ = lay_out(model_, *index_, {*find_quant_scheme("none")});
+  const uint64_t total = bytes(Placement(all_.params.size()), Tier::device);
+  bool both_go = false, experts_go = false;
+  for (uint64_t room = 0; room < total; room += 997) {
+    const Placement placement = choose_placement(all_, {room});
+    bool common_goes = false, expert_goes = false, expert_stays = false;
+    for (size_t i = 0; i < placement.size(); ++i) {
+      const ParamPlan& p = all_.params[i];
+      if (p.param->pieces.front().vector || p.only_looked_up()) continue;
+      const bool goes = placement[i] == Tier::disk, is_expert = p.param->used < 1;
+      common_goes |= goes && !is_expert;
+      expert_goes |= goes && is_expert;
+      expert_stays |= !goes && is_expert;
+    }
+    EXPECT_FALSE(common_goes && expert_stays) << room;
+    both_go |= common_goes && expert_goes;
+    experts_go |= expert_goes && !common_goes;
+  }
+  EXPECT_TRUE(both_go && experts_go);
 }
 
 // Weights that the device has no room for go to host memory, and only those that do not fit there

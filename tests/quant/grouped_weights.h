@@ -7,33 +7,58 @@
 #include <vector>
 
 #include "quant/grouped_columns.h"
-#include "quant/grouped_rows.h"
 #include "quant/groups.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
 
 namespace sluice::test {
 
-inline constexpr std::array kBlockTypes{DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
-                                        DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k,
-                                        DType::q5_k, DType::q6_k};
+inline constexpr std::array kBlockTypes{
+    DType::q4_0,    DType::q4_1,   DType::q5_0,   DType::q5_1,    DType::q8_0,
+    DType::q2_k,    DType::q3_k,   DType::q4_k,   DType::q5_k,    DType::q6_k,
+    DType::iq4_nl,  DType::iq4_xs, DType::mxfp4,  DType::nvfp4,   DType::iq3_s,
+    DType::iq3_xxs, DType::iq2_s,  DType::iq2_xs, DType::iq2_xxs, DType::iq1_s,
+    DType::iq1_m,   DType::tq1_0,  DType::tq2_0,  DType::q1_0,    DType::q2_0};
 
-// Returns the places of a block's f16 numbers.
-inline std::vector<int> halves_of(DType type) {
+// Gives a block scales that are finite and small, where random bits may have none.
+inline void put_small_scales(DType type, uint8_t* block, Random& random) {
+  const auto put = [&](std::initializer_list<int> places) {
+    for (int at : places) {
+      const uint16_t half = float_to_f16(random.normal(0.01f));
+      std::memcpy(block + at, &half, sizeof half);
+    }
+  };
   switch (type) {
     case DType::q2_k:
-      return {80, 82};
+      return put({80, 82});
     case DType::q3_k:
-      return {108};
+      return put({108});
     case DType::q6_k:
-      return {208};
+      return put({208});
+    case DType::tq1_0:
+      return put({52});
+    case DType::tq2_0:
+      return put({64});
     case DType::q4_1:
     case DType::q5_1:
     case DType::q4_k:
     case DType::q5_k:
-      return {0, 2};
+      return put({0, 2});
+    case DType::mxfp4:
+      block[0] = static_cast<uint8_t>(random.between(115, 122));
+      return;
+    case DType::nvfp4:
+      return;
+    case DType::iq1_m: {  // four bits in each of four places
+      const uint16_t half = float_to_f16(random.normal(0.01f));
+      for (int i = 0; i < 4; ++i) {
+        uint8_t& byte = block[49 + i * 2];
+        byte = static_cast<uint8_t>((byte & 15) | (half >> (4 * i) & 15) << 4);
+      }
+      return;
+    }
     default:
-      return {0};
+      return put({0});
   }
 }
 
@@ -43,25 +68,44 @@ inline std::vector<uint8_t> random_blocks(DType type, int64_t rows, int64_t cols
   const int64_t blocks = rows * cols / layout.cols;
   std::vector<uint8_t> bytes(static_cast<size_t>(blocks * layout.bytes));
   for (uint8_t& b : bytes) b = static_cast<uint8_t>(random.between(0, 255));
-  for (int64_t b = 0; b < blocks; ++b) {
-    for (int at : halves_of(type)) {
-      const uint16_t half = float_to_f16(random.normal(0.01f));
-      std::memcpy(bytes.data() + b * layout.bytes + at, &half, sizeof half);
-    }
-  }
+  for (int64_t b = 0; b < blocks; ++b)
+    put_small_scales(type, bytes.data() + b * layout.bytes, random);
   return bytes;
 }
 
+using Encode = std::function<EncodeStats(const EncodeArgs&)>;
+
+inline void encode_blocks(const Weight& to, int64_t rows, const std::vector<uint8_t>& blocks,
+                          const Encode& encode) {
+  EncodeArgs args;
+  args.source = reinterpret_cast<const std::byte*>(blocks.data());
+  args.stored = to.format.dtype;
+  args.source_stride = grouped_row_bytes(to.format, to.cols);
+  args.rows = rows;
+  args.to = to;
+  encode(args);
+}
 inline StoredWeight block_weight(DType type, WeightLayout layout, int64_t rows, int64_t cols,
                                  const std::vector<uint8_t>& blocks) {
   StoredWeight w({.dtype = type, .layout = layout}, rows, cols);
+  encode_blocks(w.weight, rows, blocks, encode_reference);
+  return w;
+}
+// The same with one scale for all rows.
+inline StoredWeight scaled_blocks(DType type, WeightLayout layout, int64_t rows, int64_t cols,
+                                  const std::vector<uint8_t>& blocks, float scale,
+                                  const Encode& encode = encode_reference) {
+  StoredWeight w({.dtype = type, .layout = layout, .scales = ScaleKind::per_row}, rows, cols);
+  encode_blocks(w.weight, rows, blocks, encode);
   EncodeArgs args;
-  args.source = reinterpret_cast<const std::byte*>(blocks.data());
-  args.stored = type;
-  args.source_stride = grouped_row_bytes(w.weight.format, cols);
+  args.source = reinterpret_cast<const std::byte*>(&scale);
+  args.stored = DType::f32;
+  args.source_stride = sizeof scale;
   args.rows = rows;
   args.to = w.weight;
-  encode_reference(args);
+  args.plane = Plane::scales;
+  args.sharing = 0;
+  encode(args);
   return w;
 }
 
@@ -167,13 +211,5 @@ struct GptqLayer {
   std::vector<uint32_t> qweight, qzeros;
   std::vector<uint16_t> scales;
 };
-
-// The rows of a weight in the row layout, one after another: quant/grouped_rows.h.
-inline std::vector<std::byte> grouped_rows(const Weight& w) {
-  const int64_t bytes = grouped_row_layout(w.format, w.cols).bytes;
-  std::vector<std::byte> rows(static_cast<size_t>(w.rows * bytes));
-  for (int64_t r = 0; r < w.rows; ++r) take_grouped_row(w, r, rows.data() + r * bytes);
-  return rows;
-}
 
 }  // namespace sluice::test

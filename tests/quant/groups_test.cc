@@ -78,11 +78,15 @@ TEST(Blocks, TakeNoMoreMemoryThanTheyAre) {
 
 TEST(Blocks, ThatAreNotFiniteAreCounted) {
   test::Random random("blocks that are not finite");
-  for (DType type : kBlockTypes) {
+  for (const auto& [type, at, scale] : {std::tuple{DType::q4_0, 0, uint16_t{0x7e00}},
+                                        {DType::q2_k, 82, uint16_t{0x7c00}},
+                                        {DType::q6_k, 208, uint16_t{0x7e00}},
+                                        {DType::mxfp4, 0, uint16_t{0x00ff}},
+                                        {DType::iq2_xs, 0, uint16_t{0xfc00}},
+                                        {DType::tq1_0, 52, uint16_t{0x7e00}}}) {
     auto blocks = test::random_blocks(type, 2, 512, random);
     StoredWeight w({.dtype = type, .layout = WeightLayout::rows}, 2, 512);
-    const uint16_t nan = 0x7e00;
-    std::memcpy(blocks.data() + test::halves_of(type).back(), &nan, sizeof nan);
+    std::memcpy(blocks.data() + at, &scale, sizeof scale);
     EncodeArgs args;
     args.source = reinterpret_cast<const std::byte*>(blocks.data());
     args.stored = type;
@@ -92,6 +96,23 @@ TEST(Blocks, ThatAreNotFiniteAreCounted) {
     const EncodeStats stats = encode_reference(args);
     EXPECT_EQ(stats.not_finite, block_layout(type).cols) << dtype_name(type);
     EXPECT_EQ(stats.elements, 2 * 512);
+  }
+}
+
+// NVFP4's have a scale of the whole tensor, which multiplies last.
+TEST(Blocks, ScalesOfRowsMultiplyTheirElementsLast) {
+  test::Random random("scales of rows");
+  const auto blocks = test::random_blocks(DType::nvfp4, 20, 128, random);
+  const float scale = random.normal(3.0f);
+  for (WeightLayout layout : {WeightLayout::rows, WeightLayout::packed}) {
+    const StoredWeight plain = test::block_weight(DType::nvfp4, layout, 20, 128, blocks);
+    const StoredWeight w = test::scaled_blocks(DType::nvfp4, layout, 20, 128, blocks, scale);
+    std::vector<float> expected(128), actual(128);
+    for (int64_t r = 0; r < 20; ++r) {
+      decode_row(plain.weight, r, expected.data());
+      decode_row(w.weight, r, actual.data());
+      for (size_t c = 0; c < expected.size(); ++c) EXPECT_EQ(actual[c], expected[c] * scale);
+    }
   }
 }
 
@@ -165,65 +186,6 @@ TEST(Gptq, OutputsMayBeRunsOfTheTensors) {
         expect_rows(w.weight, values, 40, fmt::format("{} bits", bits));
       }
     }
-  }
-}
-
-std::string_view bytes_of(const Weight& w, Plane plane) {
-  if (w.plane(plane) == nullptr) return {};
-  return {reinterpret_cast<const char*>(w.plane(plane)),
-          plane_bytes(w.format, plane, w.rows, w.cols)};
-}
-
-TEST(GroupedRows, GiveTheSameWeightAsTheTensorsOfGptq) {
-  test::Random random("grouped rows");
-  for (int bits : {2, 3, 4, 8}) {
-    for (bool act_order : {false, true}) {
-      const GptqLayer layer(bits, 96, 192, 64, act_order, random);
-      const StoredWeight by_rows = layer.weight(WeightLayout::rows, 1, 1);
-      const std::vector<std::byte> rows = test::grouped_rows(by_rows.weight);
-      for (WeightLayout layout : {WeightLayout::rows, WeightLayout::packed}) {
-        const StoredWeight expected = layer.weight(layout, 1, 1);
-        const StoredWeight actual(expected.weight.format, layer.outputs, layer.inputs);
-        EncodeArgs args{.stored = DType::grouped_row, .to = actual.weight};
-        args.source_stride = std::ssize(rows) / layer.outputs;
-        args.order = by_rows.weight.order;
-        for (int64_t first = 0; first < layer.outputs; first += 32) {
-          args.source = rows.data() + first * args.source_stride;
-          args.first_row = first;
-          args.rows = 32;
-          EXPECT_EQ(encode_reference(args).elements, 32 * layer.inputs);
-        }
-        for (Plane plane : kPlanes)
-          EXPECT_EQ(bytes_of(actual.weight, plane), bytes_of(expected.weight, plane)) << bits;
-      }
-    }
-  }
-}
-
-TEST(GroupedRows, APartOfTheColumnsIsWholeGroups) {
-  test::Random random("parts of grouped rows");
-  const GptqLayer layer(4, 40, 256, 64, false, random);
-  const StoredWeight whole = layer.weight(WeightLayout::rows, 1, 1);
-  const std::vector<std::byte> rows = test::grouped_rows(whole.weight);
-  const StoredWeight part({.dtype = DType::u8,
-                           .layout = WeightLayout::packed,
-                           .scales = ScaleKind::grouped,
-                           .scale_cols = 64,
-                           .bits = 4,
-                           .scale_type = DType::f16,
-                           .zero_base = 1},
-                          layer.outputs, 128);
-  EncodeArgs args{.source = rows.data(), .stored = DType::grouped_row, .to = part.weight};
-  args.source_stride = std::ssize(rows) / layer.outputs;
-  args.rows = layer.outputs;
-  args.first_col = 64;
-  args.source_cols = 256;
-  encode_reference(args);
-  std::vector<float> expected(256), actual(128);
-  for (int64_t r = 0; r < layer.outputs; ++r) {
-    decode_row(whole.weight, r, expected.data());
-    decode_row(part.weight, r, actual.data());
-    EXPECT_TRUE(std::equal(actual.begin(), actual.end(), expected.begin() + 64)) << r;
   }
 }
 

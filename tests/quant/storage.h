@@ -37,8 +37,9 @@ struct StoredWeight {
     weight.data = data.get();
     if (format.scales == ScaleKind::grouped) {
       weight.group_scales = scales.get();
-      zeros = aligned_bytes(plane_bytes(format, Plane::zeros, logical_rows, cols));
-      weight.zeros = reinterpret_cast<uint8_t*>(zeros.get());
+      add(Plane::zeros, logical_rows, zeros, weight.zeros);
+      add(Plane::outers, logical_rows, outers, weight.outers);
+      add(Plane::tables, logical_rows, tables, weight.tables);
     } else {
       weight.scales = reinterpret_cast<float*>(scales.get());
     }
@@ -46,10 +47,17 @@ struct StoredWeight {
     order = aligned_bytes(plane_bytes(format, Plane::order, logical_rows, cols));
     weight.order = reinterpret_cast<int32_t*>(order.get());
   }
+  template <class T>
+  void add(Plane plane, int64_t logical_rows, AlignedBytes& memory, T*& at) {
+    const uint64_t bytes = plane_bytes(weight.format, plane, logical_rows, weight.cols);
+    if (bytes == 0) return;
+    memory = aligned_bytes(bytes);
+    at = reinterpret_cast<T*>(memory.get());
+  }
   AlignedBytes data;
   AlignedBytes scales;
   AlignedBytes zeros;
-  AlignedBytes order;
+  AlignedBytes order, outers, tables;
   Weight weight;
 };
 

@@ -17,7 +17,8 @@ constexpr const char* kShowsTools =
 
 std::string rendered(const std::string& body, const std::string& source) {
   ChatTemplate chat_template({}, "template", source);
-  return render_chat(Json::parse(body), body, "the request", chat_template, [](uint64_t) {});
+  return render_chat(parse_ordered(body, "the request"), "the request", chat_template,
+                     [](uint64_t) {});
 }
 
 TEST(ChatRequest, ContentsAreTexts) {
@@ -128,6 +129,13 @@ TEST(ChatRequest, VariablesTakeNoPlaceOfMessages) {
   }
 }
 
+TEST(ChatRequest, NumbersAreFinite) {
+  for (const char* more : {R"("documents": [NaN])", R"("x": {"a": [Infinity]})"})
+    EXPECT_THROW(rendered(R"({"messages": [{"role": "user"}], )" + std::string(more) + "}", "x"),
+                 Error)
+        << more;
+}
+
 TEST(ChatRequest, ToolsKeepTheOrderOfTheirKeys) {
   const char* source = "{{ tools | tojson if tools else 'none' }}{{ x }}{# <tool_call> #}";
   const std::string tools = R"("tools": [{"z": 1, "function": {"name": "f", "b": 3}}], )";
@@ -233,7 +241,7 @@ v;)";
   ChatTemplate refuses({}, "template", source);
   refuses.use_tools(ToolFormat::none);
   const std::string body = "{" + tools + ", " + conversation + "}";
-  EXPECT_THROW(render_chat(Json::parse(body), body, "it", refuses, [](uint64_t) {}), Error);
+  EXPECT_THROW(render_chat(parse_ordered(body, "it"), "it", refuses, [](uint64_t) {}), Error);
 }
 
 // Parts of a text as they come, and what the events say together.

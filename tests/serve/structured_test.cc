@@ -13,10 +13,10 @@ namespace {
 
 class StructuredTest : public testing::Test {
  protected:
-  std::shared_ptr<const grammar::TokenGrammar> found(const Json& body) {
-    return grammar_of(JsonFields(body, "body"), session_);
+  std::shared_ptr<const grammar::TokenGrammar> found(const OrderedJson& body) {
+    return grammar_of(OrderedFields(body, "body"), session_);
   }
-  std::string refusal(const Json& body) {
+  std::string refusal(const OrderedJson& body) {
     try {
       found(body);
     } catch (const Error& e) {
@@ -24,7 +24,7 @@ class StructuredTest : public testing::Test {
     }
     return {};
   }
-  bool matches(const Json& body, std::string_view text) {
+  bool matches(const OrderedJson& body, std::string_view text) {
     return grammar::matches(*found(body)->grammar, text);
   }
 
@@ -32,18 +32,20 @@ class StructuredTest : public testing::Test {
   Session session_{test::demo_options()};
 };
 
-Json response_format(const char* text) { return {{"response_format", Json::parse(text)}}; }
+OrderedJson response_format(const char* text) {
+  return {{"response_format", OrderedJson::parse(text)}};
+}
 
 TEST_F(StructuredTest, NothingIsAskedFor) {
   for (const char* body :
        {"{}", R"({"response_format":{"type":"text"}})", R"({"response_format":null})",
         R"({"guided_json":null,"guided_regex":"","guided_choice":[],"structured_outputs":{}})",
         R"({"structured_outputs":{"json":null,"json_object":false,"whitespace_pattern":null}})"})
-    EXPECT_EQ(found(Json::parse(body)), nullptr) << body;
+    EXPECT_EQ(found(OrderedJson::parse(body)), nullptr) << body;
 }
 
 TEST_F(StructuredTest, EachParameterSaysWhatItsTextMatches) {
-  const Json schema = {{"type", "integer"}};
+  const OrderedJson schema = {{"type", "integer"}};
   EXPECT_TRUE(matches(response_format(R"({"type":"json_object"})"), R"({"a": 1})"));
   EXPECT_TRUE(matches(response_format(
                           R"({"type":"json_schema","json_schema":{"name":"n","strict":true,
@@ -51,7 +53,7 @@ TEST_F(StructuredTest, EachParameterSaysWhatItsTextMatches) {
                       "12"));
   // llama.cpp's server has both.
   for (const char* type : {"json_object", "json_schema"}) {
-    const Json format = {{"type", type}, {"schema", schema}};
+    const OrderedJson format = {{"type", type}, {"schema", schema}};
     EXPECT_TRUE(matches({{"response_format", format}}, "12")) << type;
     EXPECT_FALSE(matches({{"response_format", format}}, "{}")) << type;
   }
@@ -91,8 +93,7 @@ TEST_F(StructuredTest, MembersKeepTheOrderOfTheText) {
        {R"({"response_format":{"type":"json_schema","json_schema":{"schema":)" + schema + "}}}",
         R"({"response_format":{"type":"json_object","schema":)" + schema + "}}",
         R"({"structured_outputs":{"json":)" + schema + "}}", R"({"guided_json":)" + schema + "}"}) {
-    Json alone = Json::parse(body);
-    keep_schema_order(alone, body, false);
+    const OrderedJson alone = parse_ordered(body, "body");
     EXPECT_TRUE(matches(alone, R"({"z":1,"a":2})")) << body;
     EXPECT_FALSE(matches(alone, R"({"a":2,"z":1})")) << body;
     const std::string line =

@@ -24,7 +24,7 @@ class ToolChoiceTest : public testing::Test {
   Chat chat(const std::string& members, const std::string& chat_template = "<tool_call>") {
     const std::string body = R"({"messages": [{"role": "user", "content": "x"}], )" + members + "}";
     template_.emplace(ChatFiles{}, "template", chat_template);
-    return parse_chat(Json::parse(body), body, "the request",
+    return parse_chat(parse_ordered(body, "the request"), body.size(), "the request",
                       {.session = session_, .max_model_len = 1000, .api = Api::chat}, *template_,
                       [](uint64_t) {});
   }

@@ -34,6 +34,28 @@ Vf xielu(const XieluValues& v, Vf x) {
   return (x > 0.0f ? v.alpha_p * x * x : v.alpha_n * curve) + v.beta * x;
 }
 
+// The clamped gate; `up` is clamped, too, and one is added to it.
+Vf clamped_gate(const ActivationJob& job, Vf x) {
+  const Vf gate = min(x, splat(job.limit));
+  return gate / (1.0f + exp(-job.alpha * gate));
+}
+Vf clamped_factor(const ActivationJob& job, Vf up) {
+  return 1.0f + max(min(up, splat(job.limit)), splat(-job.limit));
+}
+
+void clamped_swiglu(const ActivationJob& job, const float* x, const float* up, int64_t count,
+                    float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    store(out + i, clamped_gate(job, load(x + i)) * clamped_factor(job, load(up + i)));
+  const int64_t left = count - i;
+  if (left == 0) return;
+  store_some(out + i,
+             clamped_gate(job, load_some(x + i, left, 0)) *
+                 clamped_factor(job, load_some(up + i, left, 0)),
+             left);
+}
+
 template <bool kGated, class Activated>
 void activate_row(Activated activated, const float* x, const float* up, int64_t count, float* out) {
   int64_t i = 0;
@@ -75,6 +97,8 @@ void activate(const ActivationJob& job, const float* x, const float* up, int64_t
       return with([](Vf v) { return 1.0f / (1.0f + exp(-v)); });
     case Activation::identity:
       return with([](Vf v) { return v; });
+    case Activation::clamped_swiglu:
+      return clamped_swiglu(job, x, up, count, out);
   }
 }
 

@@ -3,71 +3,11 @@
 // are exact in bf16.
 #pragma once
 
-#include "kernels/cpu/ops.h"
-#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/simd/block_rows.h"
+#include "kernels/cpu/simd/table_blocks.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
-
-// Codes 0 to 63, less kZero, as bf16.
-template <int kZero>
-struct Bf16Codes {
-  alignas(64) uint16_t at[64];
-  constexpr Bf16Codes() : at() {
-    for (int i = 0; i < 64; ++i)
-      at[i] =
-          static_cast<uint16_t>(__builtin_bit_cast(uint32_t, static_cast<float>(i - kZero)) >> 16);
-  }
-};
-template <int kZero>
-constexpr Bf16Codes<kZero> kBf16{};
-
-// Decoded groups of columns of one panel.
-struct DecodedGroups {
-  std::byte* cells = nullptr;  // 64 bytes a pair of columns
-  float* scales = nullptr;     // [groups][16]
-  float* mins = nullptr;       // [groups][16]; what has none leaves them alone
-};
-
-// One vector of rows of a panel's block: word w as it is interleaved, and where its parts go.
-struct BlockRows {
-  const std::byte* block;
-  DecodedGroups to;
-  int64_t lane;  // the first row
-
-  Vu word(int w) const { return load_bits(block + (w * 16 + lane) * 4); }
-  // The f16 behind `words` words.
-  Vf half(int words) const { return f16_to_float(load_u16(block + words * 64 + lane * 2)); }
-  void set_scale(int group, Vf scale) const { store(to.scales + group * 16 + lane, scale); }
-  void set_min(int group, Vf min) const { store(to.mins + group * 16 + lane, min); }
-  // Codes of columns `col` and the next.
-  void set_codes(int col, Vi first, Vi second) const {
-    set_values(col, __builtin_convertvector(first, Vf), __builtin_convertvector(second, Vf));
-  }
-  void set_values(int col, Vf first, Vf second) const {
-    const Vu low = as_bits(first), high = as_bits(second);
-    store(to.cells + col * 32 + lane * 4, low >> 16 | (high & 0xffff0000));
-  }
-  // The same of codes in both halves of each lane, less kZero. They are below kCodes.
-  template <int kCodes, int kZero = 0>
-  void set_halves(int col, Vu codes) const {
-#if defined(__AVX512F__)
-    if constexpr (kCodes <= 64) {
-      const auto low = reinterpret_cast<__m512i>(load_bits(kBf16<kZero>.at));
-      const auto high = reinterpret_cast<__m512i>(load_bits(kBf16<kZero>.at + 32));
-      const __m512i pairs = _mm512_permutex2var_epi16(low, reinterpret_cast<__m512i>(codes), high);
-      return store(to.cells + col * 32 + lane * 4, pairs);
-    }
-#endif
-    set_codes(col, reinterpret_cast<Vi>(codes & 0xffff) - kZero,
-              reinterpret_cast<Vi>(codes >> 16) - kZero);
-  }
-};
-
-inline Vf low_half(Vu word) { return f16_to_float(word & 0xffff); }
-inline Vf high_half(Vu word) { return f16_to_float(word >> 16); }
-inline Vf floats(Vu small) { return __builtin_convertvector(reinterpret_cast<Vi>(small), Vf); }
-inline Vu byte_of(Vu word, int byte) { return word >> (8 * byte) & 0xff; }
 
 // 32 columns of nibbles in four words from `first` on: 16 columns low, the next 16 high. `fifth`:
 // the word of their fifth bits, if they have any.
@@ -232,6 +172,50 @@ inline void decode_float_run(const BlockRows& rows) {
   }
 }
 
+inline Vf eight_bit_floats(Vu codes) {
+  const Vu magnitude = codes & 0x7f;
+  const Vu large = (magnitude << 20) + (120u << 23), small = as_bits(floats(magnitude) * 0x1p-9f);
+  const Vu is_small = reinterpret_cast<Vu>(magnitude < 8);
+  return as_floats((small & is_small) | (large & ~is_small) | (codes & 0x80) << 24);
+}
+inline void decode_e4m3_run(const BlockRows& rows) {
+  for (int w = 0; w < 8; ++w) {
+    const Vu word = rows.word(w);
+    for (int k = 0; k < 2; ++k) {
+      const Vu codes = word >> (k * 8) & 0x00ff00ff;
+      rows.set_values(w * 4 + k * 2, eight_bit_floats(codes & 0xffff),
+                      eight_bit_floats(codes >> 16));
+    }
+  }
+}
+
+inline Vf value_of(const float* values, Vu codes) {
+#if defined(__AVX512F__)
+  return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(codes), load(values));
+#else
+  float of[kLanes];
+  for (int i = 0; i < kLanes; ++i) of[i] = values[codes[i]];
+  return load(of);
+#endif
+}
+// Codes of four bits as 16 values have them; `wide`: a column's values as float32 in 64 bytes.
+inline void decode_own_run(const BlockRows& rows, const float* values, bool wide) {
+  for (int w = 0; w < 4; ++w) {
+    const Vu word = rows.word(w);
+    for (int k = 0; k < 4; ++k) {
+      const Vu codes = word >> (k * 4) & 0x000f000f;
+      const Vf first = value_of(values, codes & 0xffff), second = value_of(values, codes >> 16);
+      const int col = w * 8 + k * 2;
+      if (wide) {
+        store(rows.to.cells + col * 64 + rows.lane * 4, first);
+        store(rows.to.cells + (col + 1) * 64 + rows.lane * 4, second);
+      } else {
+        rows.set_values(col, first, second);
+      }
+    }
+  }
+}
+
 inline void decode_run(const BlockRows& rows, int bits) {
   if (bits == 2) return decode_run<2>(rows);
   if (bits == 3) return decode_run<3>(rows);
@@ -259,6 +243,33 @@ inline void decode_block(const BlockRows& rows, DType type) {
       return decode_q45_k<false>(rows);
     case DType::q5_k:
       return decode_q45_k<true>(rows);
+    case DType::iq4_nl:
+    case DType::iq4_xs:
+    case DType::mxfp4:
+    case DType::nvfp4:
+      return decode_nibbles(rows, type);
+    case DType::iq3_s:
+      return decode_iq3_s(rows);
+    case DType::iq3_xxs:
+      return decode_iq3_xxs(rows);
+    case DType::iq2_s:
+      return decode_iq2_s(rows);
+    case DType::iq2_xs:
+      return decode_iq2_xs(rows);
+    case DType::iq2_xxs:
+      return decode_iq2_xxs(rows);
+    case DType::iq1_s:
+      return decode_iq1_s(rows);
+    case DType::iq1_m:
+      return decode_iq1_m(rows);
+    case DType::tq1_0:
+      return decode_tq1_0(rows);
+    case DType::tq2_0:
+      return decode_tq2_0(rows);
+    case DType::q1_0:
+      return decode_q1_0(rows);
+    case DType::q2_0:
+      return decode_q2_0(rows);
     default:
       return decode_q6_k(rows);
   }

@@ -23,6 +23,8 @@ constexpr int kMostRows = 4;
 constexpr int kMostRows = 2;
 #endif
 
+constexpr int64_t kMostGroups = kGroupedCols / 16;  // whose scales are decoded at a time
+
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // A thread's scratch.
@@ -48,26 +50,43 @@ struct Columns {
 };
 Columns columns_from(const GroupedJob& job, int64_t first) {
   const int64_t group = first / job.group_cols, wide = job.group_cols;
-  if (wide > kGroupedCols) {
+  const int64_t most = job.wide ? kGroupedCols / 2 : kGroupedCols;
+  if (wide > most) {
     const int64_t left = smaller(wide * (group + 1), job.cols) - first;
-    const int64_t count = smaller(left, kGroupedCols);
+    const int64_t count = smaller(left, most);
     return {first, count, group, 1, first == group * wide, count == left};
   }
-  const int64_t count = smaller(kGroupedCols / wide * wide, job.cols - first);
-  return {first, count, group, (count + wide - 1) / wide, true, true};
+  const int64_t count = smaller(smaller(most / wide, kMostGroups) * wide, job.cols - first);
+  const int64_t groups = smaller((count + wide - 1) / wide, job.groups - group);
+  return {first, count, group, groups, true, true};
 }
 
 // Products that take a cell of bf16 pairs.
 struct FloatUnits {
-  static constexpr int kUnits = 2;  // of x, to a cell
-  static Vf add(Vf sum, Vu pair, const uint32_t* x, int64_t stride) {
+  static constexpr int kUnits = 2;  // of x, to a pair of columns
+  static constexpr int64_t kBytes = kCell;
+  static Vf add(Vf sum, const std::byte* cells, const uint32_t* x, int64_t stride) {
+    const Vu pair = load_bits(cells);
     sum = fma(as_floats(Vu{} + x[0]), as_floats(pair << 16), sum);
     return fma(as_floats(Vu{} + x[stride]), as_floats(pair & 0xffff0000), sum);
+  }
+};
+// Products of values that bf16 has not, a cell for each column.
+struct WideUnits {
+  static constexpr int kUnits = 2;
+  static constexpr int64_t kBytes = 2 * kCell;
+  static Vf add(Vf sum, const std::byte* cells, const uint32_t* x, int64_t stride) {
+    sum = fma(as_floats(Vu{} + x[0]), as_floats(load_bits(cells)), sum);
+    return fma(as_floats(Vu{} + x[stride]), as_floats(load_bits(cells + kCell)), sum);
   }
 };
 #if defined(__AVX512BF16__)
 struct PairUnits {
   static constexpr int kUnits = 1;
+  static constexpr int64_t kBytes = kCell;
+  static Vf add(Vf sum, const std::byte* cells, const uint32_t* x, int64_t stride) {
+    return add(sum, load_bits(cells), x, stride);
+  }
   static Vf add(Vf sum, Vu pair, const uint32_t* x, int64_t) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(pair),
                             reinterpret_cast<__m512bh>(Vu{} + x[0]));
@@ -106,11 +125,12 @@ void multiply_groups(const GroupedJob& job, const Columns& columns, const Scratc
     for (int64_t pair = 0; pair < cols / 2; ++pair) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        const Vu w = load_bits(cells + v * kLanes * 4);
+        const std::byte* from = cells + v * kLanes * 4;
 #pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) sums[r][v] = Units::add(sums[r][v], w, x + r, tile.stride);
+        for (int r = 0; r < kRows; ++r)
+          sums[r][v] = Units::add(sums[r][v], from, x + r, tile.stride);
       }
-      cells += kCell;
+      cells += Units::kBytes;
       x += Units::kUnits * tile.stride;
     }
     for (int r = 0; r < kRows; ++r) {
@@ -147,7 +167,11 @@ void multiply_tile(const GroupedJob& job, const Columns& columns, const Scratch&
       continue;
     }
 #endif
-    multiply_rows<FloatUnits, kMostRows>(job, columns, scratch, tile, row, tile.rows - row);
+    if (job.wide) {
+      multiply_rows<WideUnits, kMostRows>(job, columns, scratch, tile, row, tile.rows - row);
+    } else {
+      multiply_rows<FloatUnits, kMostRows>(job, columns, scratch, tile, row, tile.rows - row);
+    }
   }
 }
 
@@ -155,17 +179,60 @@ void multiply_tile(const GroupedJob& job, const Columns& columns, const Scratch&
 struct GroupScale {
   Vf scale, min;
 };
+Vf scale_as_stored(const GroupedJob& job, int64_t at) {
+  switch (job.scale_type) {
+    case DType::f32:
+      return as_floats(load_bits(job.scales + at * 4));
+    case DType::bf16:
+      return as_floats(load_u16(job.scales + at * 2) << 16);
+    case DType::f8_e8m0: {
+      const Vu code = load_u8(job.scales + at);  // the least is a subnormal number, 255 NaN
+      const Vu odd = reinterpret_cast<Vu>(code == 0) | reinterpret_cast<Vu>(code == 255);
+      return as_floats(code << 23 | (odd & 0x00400000));
+    }
+    case DType::f8_e4m3:
+      return eight_bit_floats(load_u8(job.scales + at));
+    case DType::u8: {
+      float of[kLanes];
+      for (int i = 0; i < kLanes; ++i)
+        of[i] = job.scale_values[static_cast<uint8_t>(job.scales[at + i])];
+      return load(of);
+    }
+    default:
+      return f16_to_float(load_u16(job.scales + at * 2));
+  }
+}
 GroupScale group_scale(const GroupedJob& job, int64_t panel, int64_t group, int64_t lane) {
   const int64_t at = (panel * job.groups + group) * 16 + lane;
-  if (job.e2m1) {
-    const Vu code = load_u8(job.scales + at);  // the least is a subnormal number, 255 NaN
-    const Vu odd = reinterpret_cast<Vu>(code == 0) | reinterpret_cast<Vu>(code == 255);
-    return {as_floats(code << 23 | (odd & 0x00400000)), Vf{}};
+  Vf scale = scale_as_stored(job, at);
+  if (job.outer != Outer::none) {
+    Vf outer = Vf{};
+    if (job.outer_groups == 0) {
+      outer += job.outers[panel];
+    } else {
+      const int64_t each = (job.groups + job.outer_groups - 1) / job.outer_groups;
+      outer = load(job.outers + (panel * each + group / job.outer_groups) * 16 + lane);
+    }
+    scale = job.outer == Outer::multiplies ? scale * outer : scale / outer;
   }
-  const Vu bits = load_u16(job.scales + at * 2);
-  const Vf scale = job.bf16_scales ? as_floats(bits << 16) : f16_to_float(bits);
-  const Vf zero = floats(load_u8(job.zeros + at)) + static_cast<float>(job.zero_base);
+  if (job.scale_type == DType::u8) scale += job.scale_values[kScaleValues];
+  if (job.table != CodeTable::integers) return {scale, Vf{}};
+  Vf zero = Vf{} + static_cast<float>(job.zero_base);
+  if (job.zeros != nullptr) zero += floats(load_u8(job.zeros + at));
   return {scale, scale * zero};
+}
+
+void decode_codes(const GroupedJob& job, const BlockRows& rows) {
+  switch (job.table) {
+    case CodeTable::e2m1:
+      return decode_float_run(rows);
+    case CodeTable::e4m3:
+      return decode_e4m3_run(rows);
+    case CodeTable::own:
+      return decode_own_run(rows, job.values, job.wide);
+    default:
+      decode_run(rows, job.bits);
+  }
 }
 
 void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns,
@@ -177,16 +244,16 @@ void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns
     const std::byte* block = from;
     DecodedGroups to{scratch.cells, scratch.scales, scratch.mins};
     for (int64_t col = 0; col < columns.count; col += job.block_cols) {
-      const BlockRows rows{block, to, lane};
+      const BlockRows rows{block, to, lane, job.grid, job.code_values};
       if (lane == 0) __builtin_prefetch(block + kAheadBytes);
       if (job.type == DType::u8) {
-        job.e2m1 ? decode_float_run(rows) : decode_run(rows, job.bits);
+        decode_codes(job, rows);
       } else {
         decode_block(rows, job.type);
         to.scales += group_step * 16;
         to.mins += group_step * 16;
       }
-      to.cells += job.block_cols * 32;
+      to.cells += job.block_cols * (job.wide ? 64 : 32);
       block += job.block_bytes;
     }
     for (int64_t g = 0; job.type == DType::u8 && columns.ends && g < columns.groups; ++g) {
@@ -197,11 +264,12 @@ void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns
   }
 }
 
-// A panel's sums [rows][16], with the bias, into y.
+// A panel's sums [rows][16], times the scale of each row, and with the bias, into y.
 void finish_panel(const GroupedJob& job, int64_t panel, const float* totals) {
   for (int64_t row = 0; row < job.rows; ++row) {
     for (int64_t lane = 0; lane < 16; lane += kLanes) {
       Vf sum = load(totals + row * 16 + lane);
+      if (job.row_scales != nullptr) sum *= load(job.row_scales + panel * 16 + lane);
       if (job.bias != nullptr) sum += load(job.bias + panel * 16 + lane);
       store(job.y + row * job.y_stride + panel * 16 + lane, sum);
     }
@@ -230,12 +298,14 @@ void multiply_decoded(const GroupedJob& job, int64_t panel, const Scratch& scrat
 constexpr int64_t kDecodingRows = 4;
 
 // Nibbles as bf16. A lookup takes five bits, of which the upper one is the next nibble's.
-inline Vu nibble_table(bool e2m1) {
+inline Vu nibble_table(CodeTable table, const float* own) {
   constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   alignas(64) uint16_t codes[32];
   for (int i = 0; i < 32; ++i) {
     const float sign = i % 16 < 8 ? 1.0f : -1.0f;
-    const float value = e2m1 ? sign * kValues[i % 8] : static_cast<float>(i % 16);
+    const float value = table == CodeTable::e2m1  ? sign * kValues[i % 8]
+                        : table == CodeTable::own ? own[i % 16]
+                                                  : static_cast<float>(i % 16);
     codes[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value) >> 16);
   }
   return load_bits(codes);
@@ -283,7 +353,7 @@ void store_totals(const Vf (&totals)[kPanels][kRows], const GroupedJob& job, int
 template <int kRows, int kPanels>
 void multiply_q4_k(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
   constexpr int kGroups = 8;  // of a block
-  const Vu table = nibble_table(false);
+  const Vu table = nibble_table(CodeTable::integers, nullptr);
   const int64_t blocks = job.cols / 256, apart = blocks * job.block_bytes;
   Vf totals[kPanels][kRows] = {};
   for (int64_t b = 0; b < blocks; ++b) {
@@ -322,7 +392,7 @@ void multiply_q4_k(const GroupedJob& job, int64_t panel, const Scratch& scratch)
 // Grouped codes of 4 bits.
 template <int kRows, int kPanels>
 void multiply_nibbles(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
-  const Vu table = nibble_table(job.e2m1);
+  const Vu table = nibble_table(job.table, job.values);
   const uint32_t* x = job.x;
   const int64_t apart = job.cols / 8 * kCell;
   const std::byte* from = job.codes + panel * apart;
@@ -350,6 +420,44 @@ void multiply_nibbles(const GroupedJob& job, int64_t panel, const Scratch& scrat
   store_totals(totals, job, panel);
 }
 
+// Blocks of four-bit codes that are looked up.
+template <int kRows, int kPanels>
+void multiply_nibble_blocks(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
+  const Vu table = load_bits(job.code_values);  // whose second half is like its first
+  const NibbleBlock kind = nibble_block(job.type);
+  const int64_t blocks = job.cols / job.block_cols, apart = blocks * job.block_bytes;
+  const uint32_t* x = job.x;
+  Vf totals[kPanels][kRows] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    const std::byte* block = job.codes + (panel * blocks + b) * job.block_bytes;
+    for (int p = 0; p < kPanels; ++p) {
+      const DecodedGroups to{nullptr, scratch.scales + p * kind.groups * 16, nullptr};
+      scales_of_nibbles({block + p * apart, to, 0}, job.type);
+    }
+    const std::byte* from = block + kind.first_word * kCell;
+    for (int g = 0; g < kind.groups; ++g, from += kind.words * kCell) {
+      Vf sums[kPanels][kRows] = {};
+      Vu words[kPanels];
+      for (int w = 0; w < kind.words; ++w, x += 2 * kRows) {
+        load_words(from + w * kCell, apart, words);
+        add_nibbles<0>(sums, table, words, x);
+        add_nibbles<8>(sums, table, words, x + kRows);
+      }
+      for (int w = 0; w < kind.words; ++w, x += 2 * kRows) {
+        load_words(from + w * kCell, apart, words);
+        add_nibbles<4>(sums, table, words, x);
+        add_nibbles<12>(sums, table, words, x + kRows);
+      }
+      for (int p = 0; p < kPanels; ++p) {
+        const Vf scale = load(scratch.scales + (p * kind.groups + g) * 16);
+        for (int r = 0; r < kRows; ++r)
+          totals[p][r] = add_group(totals[p][r], sums[p][r], scale, nullptr, nullptr);
+      }
+    }
+  }
+  store_totals(totals, job, panel);
+}
+
 // Panels that are multiplied side by side, so that no sum waits for the one before it.
 template <int kRows>
 constexpr int kSideBySide = kRows <= 2 ? 4 : 2;
@@ -358,7 +466,10 @@ void multiply_panels(const GroupedJob& job, int64_t panel, const Scratch& scratc
   // Scratch has room for the scales of two panels' blocks.
   constexpr int kBlocks = kPanels < 2 ? kPanels : 2;
   if (job.type == DType::u8) return multiply_nibbles<kRows, kPanels>(job, panel, scratch);
-  for (int p = 0; p < kPanels; p += kBlocks) multiply_q4_k<kRows, kBlocks>(job, panel + p, scratch);
+  for (int p = 0; p < kPanels; p += kBlocks) {
+    job.type == DType::q4_k ? multiply_q4_k<kRows, kBlocks>(job, panel + p, scratch)
+                            : multiply_nibble_blocks<kRows, kBlocks>(job, panel + p, scratch);
+  }
 }
 
 template <int kRows>
@@ -376,7 +487,8 @@ int64_t multiply_in_registers(const GroupedJob& job, int64_t panel, int64_t pane
 
 // Multiplies some of `panels` panels and returns how many; none where they are to be decoded.
 int64_t multiply_few(const GroupedJob& job, int64_t panel, int64_t panels, const Scratch& scratch) {
-  const bool four_bits = job.type == DType::q4_k || (job.type == DType::u8 && job.bits == 4);
+  const bool four_bits = job.type == DType::q4_k || is_nibble_block(job.type) ||
+                         (job.type == DType::u8 && job.bits == 4);
   if (!job.pairs || !four_bits) return 0;
   return multiply_in_registers<kDecodingRows>(job, panel, panels, scratch);
 }

@@ -19,7 +19,7 @@ void pack_rows(const PackJob& job) {
       const float* x = job.x + r * job.stride + unit * job.unit_cols;
       if (const int64_t left = job.cols - unit * job.unit_cols; left < most) {
         std::memset(padded, 0, sizeof padded);
-        std::memcpy(padded, x, static_cast<size_t>(left) * sizeof(float));
+        if (left > 0) std::memcpy(padded, x, static_cast<size_t>(left) * sizeof(float));
         x = padded;
       }
       if (bytes) {

@@ -52,6 +52,7 @@ class Attention final : public Mixer {
   void prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,
                          const KvCache& cache, const Activations& act, Tensor qkv) const;
   AttentionParams params(const StepRows& step) const;
+  void add_sinks(const MixerPlace& place);
 
   const AttentionSpec& spec_;
   int64_t kv_heads_;                       // of this rank
@@ -61,6 +62,7 @@ class Attention final : public Mixer {
   const Norm* q_norm_;  // or none
   const Norm* k_norm_;
   const Norm* v_norm_;
+  const Param* sinks_ = nullptr;  // or none
   Linear* output_;
 };
 
@@ -89,9 +91,18 @@ Attention::Attention(const AttentionSpec& spec, const MixerPlace& place)
   q_norm_ = add_norm(spec.q_norm, spec.heads, place);
   k_norm_ = add_norm(spec.k_norm, spec.kv_heads, place);
   v_norm_ = add_norm(spec.v_norm, spec.kv_heads, place);
+  if (!spec.sinks.empty()) add_sinks(place);
   output_ = &add_child<Linear>(place.name(spec.output.name),
                                part_by_cols(spec.output, spec.heads, model.hidden_size, place),
                                spec.heads.size, spec.output.bias, place.rank);
+}
+
+void Attention::add_sinks(const MixerPlace& place) {
+  const std::string name = place.name(spec_.sinks);
+  const Dimension one_a_head{.size = spec_.heads.units()};
+  sinks_ = &add_param(make_vector(name, ParamRole::bias,
+                                  {{name, one_a_head.size, 0, Shard::by_rows(one_a_head)}},
+                                  place.rank, 1));
 }
 
 const Norm* Attention::add_norm(const NormSpec& spec, const Dimension& heads,
@@ -167,8 +178,11 @@ AttentionParams Attention::params(const StepRows& step) const {
   params.scale =
       spec_.scale != 0 ? spec_.scale : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
   params.window = spec_.window;
+  params.chunk = spec_.chunk;
   params.soft_cap = spec_.soft_cap;
   if (spec_.alibi != 0) params.alibi_slopes = step.alibi_slopes;
+  if (sinks_ != nullptr)
+    params.sinks = {float_data(sinks_), static_cast<size_t>(sinks_->value.cols)};
   return params;
 }
 
@@ -188,7 +202,7 @@ void Attention::forward(const Context& context, const MixerStep& step, const Act
   context.kernels.paged_attention(q, own.cache, kv, params(step.rows), attention);
   if (spec_.output_gate) {
     const Tensor gate = qkv_->part(qkv, spec_.qkv.parts.size() - 1);
-    context.kernels.activate(Activation::sigmoid, nullptr, gate, attention, attention);
+    context.kernels.activate({Activation::sigmoid}, gate, attention, attention);
   }
   output_->forward(context, attention, y);
 }
@@ -198,6 +212,7 @@ std::vector<KvSpec> Attention::kv_specs() const {
            .key_dim = spec_.head_dim,
            .value_dim = spec_.head_dim,
            .window = spec_.window,
+           .chunk = spec_.chunk,
            .shared_with = spec_.shared_with}};
 }
 

@@ -44,7 +44,7 @@ class GatedDeltaNet final : public StateMixer {
     convolve(context, state_rows(step, 0), all.columns(0, input().part_begin(kGate)));
     recur(kernels, state_rows(step, 1), all, out);
     kernels.norm(out, norm_->value, spec_.norm.params, out);
-    kernels.activate(Activation::silu, nullptr, part(all, kGate), out, out);
+    kernels.activate({Activation::silu}, part(all, kGate), out, out);
     write(context, out, y);
   }
 
@@ -65,7 +65,7 @@ class GatedDeltaNet final : public StateMixer {
     kernels.decay(inputs.decays,
                   {.log_rates = float_data(log_rates_), .bias = float_data(step_bias_)},
                   inputs.decays);
-    kernels.activate(Activation::sigmoid, nullptr, inputs.steps, {}, inputs.steps);
+    kernels.activate({Activation::sigmoid}, inputs.steps, {}, inputs.steps);
     kernels.scan(inputs, {.key_dim = spec_.key_dim, .delta = true}, state, out);
   }
 

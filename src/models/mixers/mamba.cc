@@ -48,8 +48,8 @@ void Mamba::add_scan() {
     parts.push_back(
         {place_.name(part.source), sizes[i], Shard::by_cols(spec_.channels), part.view});
   }
-  scan_inputs_ = &add_child<Linear>(place_.name(spec_.scan_inputs.name), parts,
-                                    spec_.channels.size, spec_.scan_inputs.bias, rank);
+  scan_inputs_ = &add_child<Linear>(place_.name(spec_.scan_inputs.name), parts, spec_.channels.size,
+                                    spec_.scan_inputs.bias, rank);
   for (const NormSpec& norm : spec_.norms) {
     const std::string name = place_.name(norm.name);
     const int64_t size = sizes[norms_.size()];
@@ -63,9 +63,9 @@ void Mamba::add_scan() {
     const std::string name = place_.name(source);
     const int64_t each = row > 0 ? row : 1;
     const Dimension wide{.size = spec_.channels.size * each, .unit = each};
-    return &add_param(make_vector(
-        name, ParamRole::bias, {{name, wide.size, 0, Shard::by_rows(wide), {.row = row}}}, rank,
-        1));
+    return &add_param(make_vector(name, ParamRole::bias,
+                                  {{name, wide.size, 0, Shard::by_rows(wide), {.row = row}}}, rank,
+                                  1));
   };
   log_rates_ = add(spec_.log_rates, spec_.key_dim);
   skip_ = add(spec_.skip, 0);
@@ -93,13 +93,13 @@ void Mamba::scan(const Context& context, const StateRows& state, const Activatio
       {.log_rates = float_data(log_rates_), .skip = float_data(skip_)}, state, steps);
 }
 
-void Mamba::forward(const Context& context, const MixerStep& step, const Activations& act,
-                    Tensor x, Tensor y) const {
+void Mamba::forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
+                    Tensor y) const {
   const Tensor all = project(context, act, x), values = part(all, kValues);
   const Tensor out = act.attention(x.rows).columns(0, values.cols);
   convolve(context, state_rows(step, 0), values);
   scan(context, state_rows(step, 1), act, values);
-  context.kernels.activate(Activation::silu, nullptr, part(all, kGate), out, out);
+  context.kernels.activate({Activation::silu}, part(all, kGate), out, out);
   write(context, out, y);
 }
 

@@ -119,7 +119,7 @@ void Mamba2::forward(const Context& context, const MixerStep& step, const Activa
   recur(context.kernels, state_rows(step, 1), act, all, out);
   const Tensor sums{y.data, DType::f32, y.rows, 1, 1};
   if (!spec_.gate_first) normalize(context, sums, out);
-  context.kernels.activate(Activation::silu, nullptr, part(all, kGate), out, out);
+  context.kernels.activate({Activation::silu}, part(all, kGate), out, out);
   if (spec_.gate_first) normalize(context, sums, out);
   write(context, out, y);
 }

@@ -34,7 +34,7 @@ class Mixer : public Module {
   // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
   virtual void forward(const Context& context, const MixerStep& step, const Activations& act,
                        Tensor x, Tensor y) const = 0;
-  // What this rank keeps of earlier tokens.
+  // This rank's caches of earlier tokens.
   virtual std::vector<KvSpec> kv_specs() const = 0;
   virtual KvScaleNames kv_scale_names() const { return {}; }  // a state has none
 };
@@ -51,6 +51,7 @@ struct MixerPlace {
 std::unique_ptr<Mixer> make_mixer(const MixerSpec& spec, const MixerPlace& place);
 // Each in the file of its name.
 std::unique_ptr<Mixer> make_mixer(const AttentionSpec& spec, const MixerPlace& place);
+std::unique_ptr<Mixer> make_mixer(const MlaSpec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const GatedDeltaNetSpec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const Mamba2Spec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const MambaSpec& spec, const MixerPlace& place);

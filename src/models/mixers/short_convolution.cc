@@ -25,9 +25,9 @@ class ShortConvolution final : public StateMixer {
     const Kernels& kernels = context.kernels;
     const Tensor all = project(context, act, x), values = part(all, kValues);
     const Tensor out = act.attention(x.rows).columns(0, values.cols);
-    kernels.activate(Activation::identity, nullptr, values, part(all, kKeys), values);
+    kernels.activate({Activation::identity}, values, part(all, kKeys), values);
     convolve(context, state_rows(step, 0), values);
-    kernels.activate(Activation::identity, nullptr, values, part(all, kQueries), out);
+    kernels.activate({Activation::identity}, values, part(all, kQueries), out);
     write(context, out, y);
   }
 

@@ -14,7 +14,8 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3Config,
                           SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config, Dots1Config, Ernie4_5_MoeConfig,
                           Glm4MoeConfig, GraniteMoeConfig, HunYuanMoEV1Config, Lfm2MoeConfig, MiniMaxM2Config, MixtralConfig,
-                          OlmoeConfig, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig)
+                          OlmoeConfig, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, DeepseekV2Config,
+                          DeepseekV3Config, Glm4MoeLiteConfig, GptOssConfig, Llama4TextConfig, Mistral4Config, PhimoeConfig)
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
@@ -42,7 +43,16 @@ CLASSES = {"ApertusForCausalLM": ApertusConfig, "ArceeForCausalLM": ArceeConfig,
            "Dots1ForCausalLM": Dots1Config, "Ernie4_5_MoeForCausalLM": Ernie4_5_MoeConfig, "Glm4MoeForCausalLM": Glm4MoeConfig,
            "GraniteMoeForCausalLM": GraniteMoeConfig, "HunYuanMoEV1ForCausalLM": HunYuanMoEV1Config,
            "MiniMaxM2ForCausalLM": MiniMaxM2Config, "MixtralForCausalLM": MixtralConfig, "OlmoeForCausalLM": OlmoeConfig,
-           "Qwen2MoeForCausalLM": Qwen2MoeConfig, "Qwen3MoeForCausalLM": Qwen3MoeConfig}
+           "Qwen2MoeForCausalLM": Qwen2MoeConfig, "Qwen3MoeForCausalLM": Qwen3MoeConfig, "GptOssForCausalLM": GptOssConfig,
+           "Llama4ForCausalLM": Llama4TextConfig, "PhimoeForCausalLM": PhimoeConfig}
+# Models with latent attention, and the keys that are compared.
+LATENTS = {"DeepseekV2ForCausalLM": DeepseekV2Config, "DeepseekV3ForCausalLM": DeepseekV3Config,
+           "Glm4MoeLiteForCausalLM": Glm4MoeLiteConfig, "Mistral4ForCausalLM": Mistral4Config}
+LATENT_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+               "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
+               "qk_rope_head_dim", "v_head_dim", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
+               "n_shared_experts", "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "first_k_dense_replace",
+               "rope_parameters")
 # Classes of language models in wrappers that share a family with another class, by their model_type.
 TEXT_TYPES = {cls.model_type: cls for cls in (Qwen2VLTextConfig, Qwen2_5_VLTextConfig, Qwen3VLTextConfig, Qwen3VLMoeTextConfig)}
 # How many experts, and how many a token has.
@@ -57,6 +67,8 @@ FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_e
          "Cohere2ForCausalLM": {"use_parallel_residual": True}, "CohereForCausalLM": {"use_parallel_residual": True},
          "Dots1ForCausalLM": {"sliding_window": None},  # max_window_layers are all
          "FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
+         "Llama4ForCausalLM": {"intermediate_size": 16384,  # of layers without experts
+                               "experts": {"count": 16, "used": 1, "normalized": None, "width": 8192}},
          "GlmForCausalLM": {"attention_out_bias": False}, "Glm4ForCausalLM": {"attention_out_bias": False},
          "OPTForCausalLM": {"eps": 1e-5}, "PhiForCausalLM": {"use_parallel_residual": True},
          "StableLmForCausalLM": {"attention_out_bias": False}}
@@ -135,4 +147,6 @@ print(json.dumps({"transformers": transformers.__version__,
                   "classes": {name: defaults(name, cls(**GIVEN.get(name, {}))) for name, cls in CLASSES.items()},
                   "text_types": {name: defaults(name, cls()) for name, cls in TEXT_TYPES.items()},
                   "ropes_without_theta": {name: rope for name, rope in ropes.items() if rope and len(rope) > 1},
+                  "latents": {name: {key: getattr(cls(), key) for key in LATENT_KEYS if hasattr(cls(), key)}
+                              for name, cls in LATENTS.items()},
                   "hybrids": {name: hybrid(*of) for name, of in HYBRIDS.items()}}, indent=1))

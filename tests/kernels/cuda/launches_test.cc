@@ -22,8 +22,7 @@ TEST(CudaLaunches, NothingToDoLaunchesNothing) {
   DeviceWeight weight({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 8);
   cuda::norm(empty.tensor(), weight.weight, {}, empty.tensor(), stream());
   cuda::add(empty.tensor(), empty.tensor(), stream());
-  cuda::activate(Activation::silu, nullptr, empty.tensor(), empty.tensor(), empty.tensor(),
-                 stream());
+  cuda::activate({Activation::silu}, empty.tensor(), empty.tensor(), empty.tensor(), stream());
   cuda::embed(weight.weight, nullptr, empty.tensor(), stream());
   EXPECT_EQ(test::launches(), launches);
 }

@@ -49,6 +49,8 @@ Weight Mirror::add(const Weight& w, Access access) {
   on_device.group_scales = plane(Plane::scales, w.group_scales);
   on_device.zeros = plane(Plane::zeros, w.zeros);
   on_device.order = plane(Plane::order, w.order);
+  on_device.outers = plane(Plane::outers, w.outers);
+  on_device.tables = plane(Plane::tables, w.tables);
   return on_device;
 }
 
@@ -204,14 +206,15 @@ class MirroredKernels final : public Kernels {
     out = m.write(out);
     m.run([&] { kernels_.paged_attention(q, c, uploaded, p, out); });
   }
-  void activate(Activation activation, const float* values, Tensor x, Tensor up,
+  void activate(const ActivationParams& activation, Tensor x, Tensor up,
                 Tensor out) const override {
     Mirror m;
-    values = m.read(values, kXieluValues);
+    ActivationParams params = activation;
+    params.values = m.read(params.values, kXieluValues);
     x = m.read(x);
     up = m.read(up);
     out = m.write(out);
-    m.run([&] { kernels_.activate(activation, values, x, up, out); });
+    m.run([&] { kernels_.activate(params, x, up, out); });
   }
   void add(Tensor x, Tensor y) const override {
     Mirror m;
@@ -272,23 +275,26 @@ class MirroredKernels final : public Kernels {
     Mirror m;
     RouterParams p = params;
     p.bias = m.read(params.bias, logits.cols);
+    p.factors = m.read(params.factors, logits.cols);
     const int64_t count = logits.rows * params.used;
     const ExpertChoices o{m.write(out.experts, count), m.write(out.weights, count)};
     logits = m.read(logits);
     m.run([&] { kernels_.route(logits, p, o); });
   }
-  void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const override {
+  void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                    Tensor out) const override {
     Mirror m;
     x = m.read(x);
+    if (weights.data != nullptr) weights = m.read(weights);
     const std::span at(m.read(rows.data(), std::ssize(rows)), rows.size());
     out = m.write(out);
-    m.run([&] { kernels_.index_select(x, at, out); });
+    m.run([&] { kernels_.index_select(x, at, weights, out); });
   }
   void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override {
     Mirror m;
     x = m.read(x);
     const std::span at(m.read(rows.data(), std::ssize(rows)), rows.size());
-    weights = m.read(weights);
+    if (weights.data != nullptr) weights = m.read(weights);
     y = m.write(y);
     m.run([&] { kernels_.index_add(x, at, weights, y); });
   }
@@ -376,6 +382,9 @@ class MirroredEncoder final : public Encoder {
       on_device.source = m.read(args.source, quantized_source_bytes(args));
       if (args.order != nullptr && args.plane == Plane::codes)  // as the encoder copies it
         std::copy_n(args.order, args.to.cols, args.to.order);
+      if (args.tables != nullptr && args.plane == Plane::codes)
+        std::copy_n(args.tables, plane_bytes(args.to.format, Plane::tables, 0, 0) / sizeof(float),
+                    args.to.tables);
       m.run_in_turn([&] { cuda::encode_quantized(on_device, test::stream()); });
       return quantized_stats(args);
     }

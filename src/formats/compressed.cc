@@ -1,0 +1,60 @@
+#include "src/formats/compressed.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+// The groups of modules, with their names for messages.
+std::vector<JsonFields> groups_of(const JsonFields& q) {
+  std::vector<JsonFields> groups;
+  if (!q.has("config_groups")) return groups;
+  const Json& all = q.raw("config_groups");
+  if (!all.is_object())
+    fail(ErrorKind::refused, "{}: config_groups must be an object of groups", q.where());
+  for (const auto& [name, group] : all.items())
+    groups.emplace_back(group, fmt::format("{}: {}", q.where(), io::printable(name)));
+  return groups;
+}
+
+// Weights that were rotated need the inverse on activations; sparse ones lack elements.
+void check_plain(const JsonFields& q) {
+  if (q.has("transform_config") && !q.raw("transform_config").empty())
+    fail(ErrorKind::refused,
+         "{}: transform_config is not supported: activations would have to be transformed, too; "
+         "give a checkpoint without it",
+         q.where());
+  if (!q.has("sparsity_config") || q.raw("sparsity_config").empty()) return;
+  const JsonFields sparsity(q.raw("sparsity_config"), q.where() + ": sparsity_config");
+  const std::string format = sparsity.string_or("format", "dense");
+  if (format != "dense")
+    fail(ErrorKind::refused, "{}: format {} is not supported; give a checkpoint with dense weights",
+         sparsity.where(), io::printable(format));
+}
+
+}  // namespace
+
+bool has_compressed_format(const JsonFields& q, std::initializer_list<std::string_view> formats) {
+  if (q.string_or("quant_method", "") != "compressed-tensors") return false;
+  const auto is_one = [&](const JsonFields& fields) {
+    return std::ranges::find(formats, fields.string_or("format", "")) != formats.end();
+  };
+  const bool found = is_one(q) || std::ranges::any_of(groups_of(q), is_one);
+  if (found) check_plain(q);
+  return found;
+}
+
+std::vector<int64_t> compressed_group_sizes(const JsonFields& q) {
+  std::vector<int64_t> sizes;
+  for (const JsonFields& group : groups_of(q)) {
+    if (!group.has("weights")) continue;
+    const JsonFields weights(group.raw("weights"), group.where() + ": weights");
+    const int64_t size = weights.integer_or("group_size", -1, int64_t{1} << 20, -1);
+    if (size > 0) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+}  // namespace sluice

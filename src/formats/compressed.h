@@ -1,0 +1,22 @@
+// Values of `quantization_config` of compressed-tensors. It puts modules into groups
+// by their names; shapes and types of a module's tensors tell which group's scheme it has.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "src/formats/stored_format.h"
+
+namespace sluice {
+
+// Returns whether one of these formats is that of the checkpoint, or of a group of its modules.
+// Error(refused) for transforms of activations and for sparse weights.
+bool has_compressed_format(const JsonFields& quantization,
+                           std::initializer_list<std::string_view> formats);
+
+// Inputs that share a scale, as groups of modules have them.
+std::vector<int64_t> compressed_group_sizes(const JsonFields& quantization);
+
+}  // namespace sluice

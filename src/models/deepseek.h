@@ -1,0 +1,46 @@
+// Multi-head latent attention (MLA, arXiv:2405.04434) of DeepSeek, which other
+// families have, too.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/json.h"
+#include "src/models/decoder_spec.h"
+
+namespace sluice {
+
+// Defaults of the config class for absent keys.
+struct MlaDefaults {
+  int64_t query_rank = 1536;  // q_lora_rank; where that is null, queries have no smaller rank
+  int64_t rank = 512;         // kv_lora_rank
+  int64_t rope_dim = 64;
+  int64_t nope_dim = 128;
+  int64_t value_dim = 128;
+  bool may_interleave = true;  // there is a key rope_interleave; else pairs are neighbours
+};
+
+// The elements of a head that are rotated, and all of a query's.
+int64_t read_rope_dim(const JsonFields& config, const MlaDefaults& defaults);
+int64_t read_query_dim(const JsonFields& config, const MlaDefaults& defaults);
+
+// Puts MLA in the place of a layer's attention. The model's first rope is that
+// of its rotated part.
+void use_mla(const JsonFields& config, const MlaDefaults& defaults, const DecoderSpec& model,
+             LayerSpec& layer);
+
+// DeepSeek-V3's experts: <mlp>.gate, its e_score_correction_bias, experts and
+// shared_experts. How they are chosen is left to the family.
+struct DeepseekExperts {
+  int64_t count = 256;
+  int64_t used = 8;
+  int64_t width = 2048;
+  int64_t shared = 1;
+};
+ExpertsSpec deepseek_experts(const JsonFields& config, const DeepseekExperts& defaults,
+                             const MlpSpec& mlp);
+
+// Lets tensors of layers for several tokens at once, behind the others, be
+// ignored.
+void ignore_more_layers(const JsonFields& config, DecoderSpec& spec);
+
+}  // namespace sluice

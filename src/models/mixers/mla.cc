@@ -1,0 +1,208 @@
+// Multi-head latent attention (MLA, arXiv:2405.04434, 2.1), absorbed for every
+// row, prompts included: a query becomes a query for the latent vectors, which
+// are keys and values at once, and a head's output of latent vectors becomes
+// one of values.
+#include <algorithm>
+
+#include "src/models/mixers/mixer.h"
+#include "src/nn/weight_stream.h"
+
+namespace sluice {
+namespace {
+
+// The rows of all heads' keys, or values, among those of kv_up.
+class HeadRows : public Module {
+ public:
+  HeadRows(const MlaSpec& spec, bool keys, const MixerPlace& place)
+      : Module(place.name(spec.kv_up) + (keys ? ".keys" : ".values")),
+        rows_(keys ? spec.nope_dim : spec.value_dim) {
+    const Dimension all = spec.head_rows(rows_);
+    heads_ = all.share(place.rank).count / rows_;
+    const View view{.first = keys ? 0 : spec.nope_dim,
+                    .group = rows_,
+                    .stride = spec.nope_dim + spec.value_dim};
+    weight_ = &add_param(make_matrix(
+        path() + ".weight", ParamRole::linear, WeightLayout::packed,
+        {{place.name(spec.kv_up) + ".weight", all.size, spec.rank, Shard::by_rows(all), view}},
+        place.rank));
+  }
+
+  // Calls Kernels::multiply_heads, wherever the weight is.
+  void multiply(const Kernels& kernels, Tensor x, int64_t x_step, HeadProduct product, Tensor y,
+                int64_t y_step) const {
+    HeadMatrices matrices{.weight = weight_->value, .heads = heads_, .rows = rows_};
+    if (weight_->stream == nullptr)
+      return kernels.multiply_heads(x, x_step, matrices, product, y, y_step);
+    for (int64_t row = 0; row < weight_->rows;) {
+      const WeightTile tile = weight_->stream->tile(*weight_, row, kernels.stream());
+      matrices.weight = tile.weight;
+      matrices.first_row = tile.first_row;
+      kernels.multiply_heads(x, x_step, matrices, product, y, y_step);
+      row = tile.first_row + tile.weight.rows;
+    }
+  }
+
+ private:
+  int64_t rows_;
+  int64_t heads_;  // of this rank
+  Param* weight_;
+};
+
+class Mla final : public Mixer {
+ public:
+  Mla(const MlaSpec& spec, const MixerPlace& place);
+  std::vector<KvSpec> kv_specs() const override {
+    return {
+        {.kind = KvKind::latent, .heads = 1, .key_dim = spec_.key_dim(), .value_dim = spec_.rank}};
+  }
+  void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
+               Tensor y) const override;
+
+ private:
+  // The columns of a step's matrix that each product has.
+  struct Columns {
+    int64_t query_down, kv, query, latent_query;
+  };
+  Columns columns() const;
+  void turn(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
+            int64_t head_dim) const;
+  // Returns queries for latent vectors, each with the rotated part behind it.
+  Tensor queries(const Context& context, const StepRows& step, Tensor all, Tensor x) const;
+  // Returns the latent vectors, each with the shared key behind it.
+  Tensor keys(const Context& context, const StepRows& step, Tensor all, Tensor x) const;
+
+  const MlaSpec& spec_;
+  std::vector<Share> angles_;  // the columns of each rope in a step's cos and sin
+  int64_t heads_;              // of this rank
+  Linear* query_down_ = nullptr;
+  const Norm* query_norm_ = nullptr;
+  Linear* query_;
+  Linear* kv_down_;
+  const Norm* kv_norm_;
+  const HeadRows* keys_;
+  const HeadRows* values_;
+  Linear* output_;
+};
+
+Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
+    : Mixer(place.name(spec.name)), spec_(spec), heads_(spec.head_rows(1).share(place.rank).count) {
+  const DecoderSpec& model = place.model;
+  for (size_t i = 0; i < model.ropes.size(); ++i) angles_.push_back(model.angle_columns(i));
+  const auto add = [&](const LinearSpec& linear, int64_t outputs, int64_t inputs, Shard shard) {
+    const PartSpec& part = linear.parts.front();
+    const std::vector<LinearPart> parts{{place.name(part.source), outputs, shard, part.view}};
+    return &add_child<Linear>(place.name(linear.name), parts, inputs, linear.bias, place.rank);
+  };
+  const auto add_norm = [&](const NormSpec& norm, int64_t size) {
+    return &add_child<Norm>(place.name(norm.name), size, norm.params, norm.bias);
+  };
+  int64_t inputs = model.hidden_size;
+  if (spec.query_rank > 0) {
+    query_down_ = add(spec.query_down, spec.query_rank, inputs, Shard::whole());
+    query_norm_ = add_norm(spec.query_norm, spec.query_rank);
+    inputs = spec.query_rank;
+  }
+  const Dimension all_queries = spec.head_rows(spec.query_dim());
+  query_ = add(spec.query, all_queries.size, inputs, Shard::by_rows(all_queries));
+  kv_down_ = add(spec.kv_down, spec.key_dim(), model.hidden_size, Shard::whole());
+  kv_norm_ = add_norm(spec.kv_norm, spec.rank);
+  keys_ = &add_child<HeadRows>(spec, true, place);
+  values_ = &add_child<HeadRows>(spec, false, place);
+  const Dimension all_values = spec.head_rows(spec.value_dim);
+  output_ = add(spec.output, model.hidden_size, all_values.size, Shard::by_cols(all_values));
+}
+
+Mla::Columns Mla::columns() const {
+  Columns c{};
+  c.kv = query_down_ != nullptr ? query_down_->outputs() : 0;
+  c.query = c.kv + kv_down_->outputs();
+  c.latent_query = c.query + query_->outputs();
+  return c;
+}
+
+// The first elements of each head.
+void Mla::turn(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
+               int64_t head_dim) const {
+  const Share& share = angles_[angles];
+  kernels.rope(heads, head_dim, spec_.rope, step.cos.columns(share.begin, share.count),
+               step.sin.columns(share.begin, share.count));
+}
+
+Tensor Mla::queries(const Context& context, const StepRows& step, Tensor all, Tensor x) const {
+  const Kernels& kernels = context.kernels;
+  const Columns at = columns();
+  const int64_t d = spec_.query_dim(), key_dim = spec_.key_dim();
+  Tensor in = x;
+  if (query_down_ != nullptr) {
+    const Tensor down = all.columns(at.query_down, query_down_->outputs());
+    query_down_->forward(context, x, down);
+    in = down.columns(0, spec_.query_rank);
+    query_norm_->forward(kernels, in, in);
+  }
+  query_->forward(context, in, all.columns(at.query, query_->outputs()));
+  const Tensor q = all.columns(at.query, heads_ * d);
+  if (spec_.nope_angles) turn(kernels, step, *spec_.nope_angles, q, d);
+  Tensor last = q;  // begins where the rotated part of the first head does
+  last.data += spec_.nope_dim * static_cast<int64_t>(sizeof(float));
+  turn(kernels, step, spec_.query_angles, last, d);
+  const Tensor latent = all.columns(at.latent_query, heads_ * key_dim);
+  keys_->multiply(kernels, q, d, HeadProduct::plain, latent, key_dim);
+  for (int64_t h = 0; h < heads_; ++h) {
+    kernels.activate({Activation::identity}, q.columns(h * d + spec_.nope_dim, spec_.rope_dim), {},
+                     latent.columns(h * key_dim + spec_.rank, spec_.rope_dim));
+  }
+  return latent;
+}
+
+Tensor Mla::keys(const Context& context, const StepRows& step, Tensor all, Tensor x) const {
+  const Tensor kv = all.columns(columns().kv, kv_down_->outputs());
+  kv_down_->forward(context, x, kv);
+  const Tensor latent = kv.columns(0, spec_.rank);
+  kv_norm_->forward(context.kernels, latent, latent);
+  turn(context.kernels, step, spec_.angles, kv.columns(spec_.rank, spec_.rope_dim), spec_.rope_dim);
+  return kv.columns(0, spec_.key_dim());
+}
+
+void Mla::forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
+                  Tensor y) const {
+  const Kernels& kernels = context.kernels;
+  const LayerKv& own = step.caches.front();
+  const KvRows& kv = step.rows.kv[own.group];
+  const Tensor all = act.qkv(x.rows);
+  const Tensor q = queries(context, step.rows, all, x), k = keys(context, step.rows, all, x);
+  kernels.store_kv(k, k.columns(0, spec_.rank), kv.slots, own.cache);
+  const Tensor latent = act.attention(x.rows).columns(0, heads_ * spec_.rank);
+  AttentionParams params;
+  params.scale = spec_.scale;
+  kernels.paged_attention(q, own.cache, kv, params, latent);
+  const Tensor out =
+      act.attention(x.rows).columns(padded_columns(heads_ * spec_.rank), heads_ * spec_.value_dim);
+  values_->multiply(kernels, latent, spec_.rank, HeadProduct::transposed, out, spec_.value_dim);
+  output_->forward(context, out, y);
+}
+
+}  // namespace
+
+MixerWidths MlaSpec::widths(Rank rank_of) const {
+  const int64_t own = head_rows(1).share(rank_of).count;
+  return {padded_columns(query_rank) + padded_columns(key_dim()) +
+              padded_columns(own * query_dim()) + padded_columns(own * key_dim()),
+          padded_columns(own * rank) + padded_columns(own * value_dim)};
+}
+
+void MlaSpec::check_ranks(Rank rank_of) const { check_heads(head_rows(1), {.size = 1}, rank_of); }
+
+void MlaSpec::add_workspace(Rank rank_of, WorkspaceNeeds& needs) const {
+  const int64_t own = head_rows(1).share(rank_of).count;
+  needs.heads = std::max(needs.heads, own);
+  needs.max_cols = std::max({needs.max_cols, query_rank, own * value_dim});
+  needs.key_dim = std::max(needs.key_dim, key_dim());
+  needs.value_dim = std::max(needs.value_dim, rank);
+  needs.head_cols = std::max(needs.head_cols, rank);
+}
+
+std::unique_ptr<Mixer> make_mixer(const MlaSpec& spec, const MixerPlace& place) {
+  return std::make_unique<Mla>(spec, place);
+}
+
+}  // namespace sluice

@@ -1,0 +1,130 @@
+// Formats whose planes are tensors by rows: what fits becomes a matrix; a tensor of another type or
+// shape, or none, is a fault or a refusal, and nothing else.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "src/base/error.h"
+#include "src/formats/formats.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+using test::TinyTensor;
+
+constexpr int64_t kOutputs = 24, kInputs = 64;
+
+TinyTensor tensor(std::string name, std::vector<int64_t> shape, std::string dtype) {
+  TinyTensor t{std::move(name), std::move(shape), std::move(dtype), {}};
+  Shape of;
+  for (int64_t size : t.shape) of.push_back(size);
+  t.bytes.assign(stored_bytes(*parse_dtype(t.dtype), of).value(), '\1');
+  return t;
+}
+
+struct Stored {
+  std::string name;
+  Json config;
+  std::vector<TinyTensor> tensors;
+};
+
+std::vector<Stored> all_formats() {
+  const auto compressed = [](const char* format, int64_t group) {
+    return Json{{"quant_method", "compressed-tensors"},
+                {"format", format},
+                {"config_groups", {{"g", {{"weights", {{"group_size", group}}}}}}}};
+  };
+  const std::string state = R"({"blocksize": 64, "nested_blocksize": 256, "nested_offset": 0.5})";
+  std::vector<Stored> all{
+      {"packed integers",
+       compressed("pack-quantized", 32),
+       {tensor("a.weight_packed", {24, 8}, "I32"), tensor("a.weight_scale", {24, 2}, "BF16"),
+        tensor("a.weight_zero_point", {3, 2}, "I32"), tensor("a.weight_shape", {2}, "I64")}},
+      {"integers",
+       compressed("int-quantized", 32),
+       {tensor("a.weight", {24, 64}, "I8"), tensor("a.weight_scale", {24, 1}, "F32"),
+        tensor("a.weight_zero_point", {24, 1}, "I8")}},
+      {"NVFP4",
+       compressed("nvfp4-pack-quantized", 16),
+       {tensor("a.weight_packed", {24, 32}, "U8"), tensor("a.weight_scale", {24, 4}, "F8_E4M3"),
+        tensor("a.weight_global_scale", {1}, "F32")}},
+      {"NVFP4 of ModelOpt",
+       {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}},
+       {tensor("a.weight", {24, 32}, "U8"), tensor("a.weight_scale", {24, 4}, "F8_E4M3"),
+        tensor("a.weight_scale_2", {}, "F32")}},
+      {"MXFP8",
+       compressed("mxfp8-quantized", 32),
+       {tensor("a.weight", {24, 64}, "F8_E4M3"), tensor("a.weight_scale", {24, 2}, "U8")}},
+      {"bitsandbytes, 8 bits",
+       {{"quant_method", "bitsandbytes"}},
+       {tensor("a.weight", {24, 64}, "I8"), tensor("a.SCB", {24}, "F32")}},
+      {"bitsandbytes, 4 bits",
+       {{"quant_method", "bitsandbytes"}},
+       {tensor("a.weight", {768, 1}, "U8"),
+        tensor("a.weight.absmax", {24}, "U8"),
+        tensor("a.weight.quant_map", {16}, "F32"),
+        tensor("a.weight.nested_absmax", {1}, "F32"),
+        tensor("a.weight.nested_quant_map", {256}, "F32"),
+        {"a.weight.quant_state.bitsandbytes__nf4", {std::ssize(state)}, "U8", state}}}};
+  return all;
+}
+
+// Empty: it became a matrix; else why not.
+std::string fault_of(const Stored& stored) {
+  const test::TempDir dir;
+  Json config = test::tiny_config();
+  config["quantization_config"] = stored.config;
+  std::vector<TinyTensor> tensors = stored.tensors;
+  tensors.push_back(tensor("b.weight", {2}, "BF16"));
+  test::write_checkpoint(dir.path(), config, tensors, 1);
+  const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+  Piece piece;
+  piece.source = "a.weight";
+  piece.rows = kOutputs;
+  piece.cols = kInputs;
+  piece.view.group = kOutputs;
+  std::vector<std::string> faults;
+  try {
+    StoredFormats formats(config, index);
+    const auto found = formats.find(piece);
+    if (found.codes == nullptr) return "missing";
+    const Shape shape{kOutputs, kInputs};
+    const auto matrix = formats.describe(found, {piece, kOutputs, shape, "config.json"}, faults);
+    EXPECT_EQ(matrix == nullptr, !faults.empty());
+    if (matrix == nullptr) return faults.front();
+    formats.finish();
+    return matrix->kept ? "" : "plain";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused) << e.what();
+    return e.what();
+  }
+}
+
+TEST(RowFormats, WhatFitsIsAMatrixAndWhatDoesNotIsAFault) {
+  for (const Stored& good : all_formats()) {
+    SCOPED_TRACE(good.name);
+    EXPECT_EQ(fault_of(good), "");
+    for (size_t i = 0; i < good.tensors.size(); ++i) {
+      Stored bad = good;
+      bad.tensors.erase(bad.tensors.begin() + static_cast<long>(i));
+      const std::string& name = good.tensors[i].name;
+      const bool may_lack = name.ends_with("zero_point") || name.ends_with("_shape");
+      EXPECT_EQ(fault_of(bad).empty(), may_lack) << "without " << name;
+      std::vector<std::vector<int64_t>> shapes{{}, {0}, {1}, {5, 3}, {24, 0}, {24, 3}, {1, 1, 1}};
+      shapes.push_back(good.tensors[i].shape);
+      shapes.back().push_back(2);
+      for (const auto& shape : shapes) {
+        bad = good;
+        bad.tensors[i] = tensor(name, shape, good.tensors[i].dtype);
+        fault_of(bad);  // some fit
+      }
+      bad = good;
+      bad.tensors[i] = tensor(name, good.tensors[i].shape, "C64");
+      EXPECT_NE(fault_of(bad), "") << name << " of another type";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice

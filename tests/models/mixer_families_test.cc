@@ -1,0 +1,128 @@
+// Fields of config.json that families with states or latent attention read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/models/families.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+DecoderSpec parse_family(const std::string& architecture, const Json& fields) {
+  Json config = fields;
+  config["architectures"] = {architecture};
+  const JsonFields json(config, "config.json");
+  return find_family(json).parse(json);
+}
+
+std::string refusal(const std::string& architecture, const Json& fields) {
+  try {
+    parse_family(architecture, fields);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransformers) {
+  const Json golden = parse_json(
+      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
+      "config_defaults.json");
+  for (const auto& [architecture, expected] : golden["latents"].items()) {
+    SCOPED_TRACE(architecture);
+    const DecoderSpec c = parse_family(architecture, Json::object());
+    EXPECT_EQ(c.vocab_size, expected["vocab_size"]);
+    EXPECT_EQ(c.hidden_size, expected["hidden_size"]);
+    EXPECT_EQ(std::ssize(c.layers), expected["num_hidden_layers"]);
+    EXPECT_EQ(c.max_positions, expected["max_position_embeddings"]);
+    EXPECT_EQ(c.norm.params.eps, expected["rms_norm_eps"].get<float>());
+    EXPECT_EQ(c.kinds.front().mlps.front().mlp.width.size, expected["intermediate_size"]);
+    const auto& mla = std::get<MlaSpec>(c.kinds.front().mixers.front().mixer);
+    EXPECT_EQ(mla.heads, expected["num_attention_heads"]);
+    EXPECT_EQ(mla.query_rank, expected["q_lora_rank"]);
+    EXPECT_EQ(mla.rank, expected["kv_lora_rank"]);
+    EXPECT_EQ(mla.nope_dim, expected["qk_nope_head_dim"]);
+    EXPECT_EQ(mla.rope_dim, expected["qk_rope_head_dim"]);
+    EXPECT_EQ(mla.value_dim, expected["v_head_dim"]);
+    EXPECT_EQ(mla.kv_norm.params.eps, 1e-6F);
+    const ExpertsSpec& experts = *c.kinds[c.layers.back()].mlps.front().experts;
+    EXPECT_EQ(experts.count, expected["n_routed_experts"]);
+    if (!expected["num_experts_per_tok"].is_null()) {
+      EXPECT_EQ(experts.choice.used, expected["num_experts_per_tok"]);
+    }
+    const int64_t width = expected["moe_intermediate_size"];
+    EXPECT_EQ(experts.expert.width.size, width);
+    EXPECT_EQ(experts.shared->width.size, width * expected["n_shared_experts"].get<int64_t>());
+    EXPECT_EQ(experts.choice.normalized, expected["norm_topk_prob"]);
+    EXPECT_EQ(experts.choice.factor, expected["routed_scaling_factor"].get<float>());
+    const auto groups = [&](const char* key) {
+      return expected[key].is_null() ? int64_t{1} : expected[key].get<int64_t>();
+    };
+    EXPECT_EQ(experts.choice.groups, groups("n_group"));
+    EXPECT_EQ(experts.choice.groups_used, groups("topk_group"));
+    const Json& rope = expected["rope_parameters"];
+    EXPECT_EQ(c.ropes.front().theta, rope["rope_theta"]);
+    EXPECT_EQ(c.ropes.front().factor, rope.value("factor", 1.0));
+    EXPECT_EQ(c.ropes.front().dim, expected["qk_rope_head_dim"]);
+    const double m = rope.contains("factor") ? yarn_mscale(rope["factor"], 1) : 1;
+    EXPECT_NEAR(mla.scale, m * m / std::sqrt(static_cast<double>(mla.query_dim())), 1e-6);
+  }
+}
+
+// Its class does not read time_step_limit; others do, with infinity as Python and transformers 5
+// write it.
+TEST(MixerFamilies, LimitsOfSteps) {
+  auto limits = [](const char* family, const char* text) {
+    Json config = parse_json(text, "config.json");
+    config["hybrid_override_pattern"] = "M";
+    const DecoderSpec spec = parse_family(family, config);
+    const auto& state = std::get<Mamba2Spec>(spec.layer(0).mixers.front().mixer);
+    return std::pair(state.least_step, state.most_step);
+  };
+  const float infinity = std::numeric_limits<float>::infinity();
+  const char* text = R"({"time_step_limit": [0.25, 0.5], "time_step_min": 0.125})";
+  EXPECT_EQ(limits("NemotronHForCausalLM", text), std::pair(0.125F, infinity));
+  EXPECT_EQ(limits("NemotronHForCausalLM", "{}"), std::pair(0.001F, infinity));
+  EXPECT_EQ(limits("Mamba2ForCausalLM", text), std::pair(0.25F, 0.5F));
+  for (const char* most : {"Infinity", R"({"__float__": "Infinity"})"})
+    EXPECT_EQ(
+        limits("Mamba2ForCausalLM", fmt::format(R"({{"time_step_limit": [0, {}]}})", most).c_str()),
+        std::pair(0.0F, infinity));
+  for (const char* bad : {"[0, NaN]", "[-Infinity, 1]", "[1, 0]", "[Infinity]", "7"}) {
+    const Json config = parse_json(fmt::format(R"({{"time_step_limit": {}}})", bad), "c");
+    EXPECT_THAT(refusal("Mamba2ForCausalLM", config), HasSubstr("time_step_limit")) << bad;
+  }
+}
+
+// AI21-Jamba-Reasoning-3B has such a period, falcon-mamba-7b such an `expand`.
+TEST(MixerFamilies, LayersAndChannelsOfMambaAsConfigJsonSays) {
+  const DecoderSpec jamba = parse_family("JambaForCausalLM", {{"num_hidden_layers", 28},
+                                                              {"num_experts", 1},
+                                                              {"attn_layer_period", 14},
+                                                              {"attn_layer_offset", 7}});
+  for (size_t l = 0; l < 28; ++l)
+    EXPECT_EQ(std::holds_alternative<MambaSpec>(jamba.layer(l).mixers.front().mixer),
+              l != 7 && l != 21)
+        << l;
+  EXPECT_THAT(refusal("JambaForCausalLM", Json::object({{"attn_layer_period", 4}})),
+              HasSubstr("attn_layer_offset (4) must be below attn_layer_period (4)"));
+  EXPECT_FALSE(jamba.kinds.front().mlps.front().experts);
+  const DecoderSpec falcon =
+      parse_family("FalconMambaForCausalLM",
+                   {{"hidden_size", 4096}, {"expand", 16}, {"intermediate_size", 8192}});
+  const auto& mamba = std::get<MambaSpec>(falcon.kinds.front().mixers.front().mixer);
+  EXPECT_EQ(mamba.channels.size, 8192);
+  EXPECT_EQ(mamba.step_rank, 256);
+}
+
+}  // namespace
+}  // namespace sluice
