@@ -80,9 +80,9 @@ struct Row {
 struct GroupedCodes {};
 template <>
 struct Row<GroupedCodes> {
-  __device__ Row(const Planes& planes, int64_t of_row)
+  __device__ Row(const Planes& planes, int64_t at)
       : p(planes),
-        row(of_row),
+        row(at),
         words(reinterpret_cast<const uint32_t*>(planes.codes + row * planes.row_bytes)),
         first_group(row * planes.groups) {}
   __device__ float code(int c) const {
