@@ -102,6 +102,10 @@ __m512i choose(__m512i first, __m512i index, __m512i second) {
 }
 inline __m512i choose64(__m512i index, __m512i a) { return choose<uint64_t>(a, index, a); }
 inline __m512i choose16(__m512i index, __m512i a) { return choose<uint16_t>(a, index, a); }
+inline __m512 choose_floats(__m512i index, __m512 a) {
+  const auto bits = reinterpret_cast<__m512i>(a);
+  return reinterpret_cast<__m512>(choose<uint32_t>(bits, index, bits));
+}
 __m512i choose_parts(__m512i first, __m512i second, int from) {
   const auto a = Lanes<Part>::of(first), b = Lanes<Part>::of(second);
   return Lanes<Part>{
@@ -259,6 +263,7 @@ Result narrow(__m512i words) {
 #define _mm512_permutex2var_epi16 emulated512::choose<uint16_t>
 #define _mm512_permutexvar_epi64 emulated512::choose64
 #define _mm512_permutexvar_epi16 emulated512::choose16
+#define _mm512_permutexvar_ps emulated512::choose_floats
 #define _mm512_shuffle_i32x4 emulated512::choose_parts
 #define _mm512_shuffle_epi32 emulated512::choose32_in_parts
 #define _mm512_shuffle_epi8 emulated512::choose8_in_parts
