@@ -13,7 +13,7 @@ namespace {
 
 using test::TinyTensor;
 
-constexpr int64_t kOutputs = 24, kInputs = 64;
+constexpr int64_t kRowOutputs = 24, kRowInputs = 64;
 
 TinyTensor tensor(std::string name, std::vector<int64_t> shape, std::string dtype) {
   TinyTensor t{std::move(name), std::move(shape), std::move(dtype), {}};
@@ -81,16 +81,16 @@ std::string fault_of(const Stored& stored) {
   const io::CheckpointIndex index = io::open_checkpoint(dir.path());
   Piece piece;
   piece.source = "a.weight";
-  piece.rows = kOutputs;
-  piece.cols = kInputs;
-  piece.view.group = kOutputs;
+  piece.rows = kRowOutputs;
+  piece.cols = kRowInputs;
+  piece.view.group = kRowOutputs;
   std::vector<std::string> faults;
   try {
     StoredFormats formats(config, index);
     const auto found = formats.find(piece);
     if (found.codes == nullptr) return "missing";
-    const Shape shape{kOutputs, kInputs};
-    const auto matrix = formats.describe(found, {piece, kOutputs, shape, "config.json"}, faults);
+    const Shape shape{kRowOutputs, kRowInputs};
+    const auto matrix = formats.describe(found, {piece, kRowOutputs, shape, "config.json"}, faults);
     EXPECT_EQ(matrix == nullptr, !faults.empty());
     if (matrix == nullptr) return faults.front();
     formats.finish();
