@@ -326,8 +326,8 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
       fail(
           ErrorKind::no_fit,
           "{} cannot be streamed from the checkpoint, which has its dimensions exchanged: leave it "
-          "in memory, or give a --spill-dir for a packed copy",
-          p.param->path);
+          "in memory{}",
+          p.param->path, p.table == Table::none ? ", or give a --spill-dir for a packed copy" : "");
     }
     if (p.streamed()) continue;
     UnitPlan& unit = plan.units[p.unit];

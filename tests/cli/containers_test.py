@@ -28,7 +28,9 @@ class ContainersTest(Case):
         self.tensors = {}
         for file in sorted(self.source.glob("model*.safetensors")):
             self.tensors |= containers.read_safetensors(file)
-        self.turned = [name for name, (_, shape, _) in self.tensors.items() if len(shape) == 2][::2]
+        # Tables that are looked up are streamed only as they are.
+        self.turned = [name for name, (_, shape, _) in self.tensors.items()
+                       if len(shape) == 2 and "embed" not in name and "wte" not in name][::2]
 
     def clear(self):
         for file in self.model.iterdir():
