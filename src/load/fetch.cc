@@ -64,7 +64,8 @@ OtherExtents other_extents(const ReadPlan& plan, const SpillLayout* packed, cons
 
 uint64_t slot_bytes_of(const ReadPlan& plan, const SpillLayout* packed, const Fetch& fetch) {
   uint64_t sum = io::bytes_in_slot(fetch.offset, fetch.length);
-  for (const io::Extent& extent : other_extents(plan, packed, fetch).all())
+  const OtherExtents others = other_extents(plan, packed, fetch);
+  for (const io::Extent& extent : others.all())
     sum += io::bytes_in_slot(extent.offset, extent.length);
   return sum;
 }

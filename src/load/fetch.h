@@ -69,7 +69,8 @@ Fetch row_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t tensor
 struct OtherExtents {
   std::array<io::Extent, io::kMostExtents - 1> extents = {};
   uint32_t count = 0;
-  std::span<const io::Extent> all() const { return std::span(extents).first(count); }
+  std::span<const io::Extent> all() const& { return std::span(extents).first(count); }
+  std::span<const io::Extent> all() && = delete;  // they would be gone
   uint64_t bytes() const;
 };
 OtherExtents other_extents(const ReadPlan& plan, const SpillLayout* packed, const Fetch& fetch);

@@ -18,8 +18,8 @@ SANITIZED = bool(os.environ.get("SLUICE_SANITIZE"))
 ALL = "SLUICE_TEST_ALL" in os.environ  # tools/test --all
 BRIEF = SANITIZED and not ALL
 IN_PROCESS = "tests in one process go the same ways under a sanitizer, in a tenth of the time"
-# Options for a process that is to take long; a sanitized one does.
-SLOW = () if SANITIZED else ("--kernels", "reference")
+# Options for a process that is to take long: sanitized reference kernels would take a second a token.
+SLOW = ("--kernels", "portable" if SANITIZED else "reference")
 HANGS = 600  # seconds: whoever takes longer has hung, however busy the machine is
 # What `tools/setup --dev` has installed for tests alone.
 CLIENTS = (pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "sluice/clients" /
