@@ -30,7 +30,7 @@ std::vector<std::string_view> torch_global_names() {
   return names;
 }
 
-// Where the bytes of a storage are in the file.
+// The bytes of a storage in the file.
 struct StoragePlace {
   uint64_t offset = 0;
   uint64_t bytes = 0;

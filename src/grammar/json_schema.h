@@ -32,10 +32,10 @@ OrderedJson parse_schema(std::string_view text, std::string_view where);
 // finite, and for an object of more than kMaxMembers.
 OrderedJson take_schema(OrderedJson schema, std::string_view where);
 
-// Whether an object in it has more than kMaxMembers. To look so many up takes long: each is
+// Returns whether an object in it has more than kMaxMembers. To look so many up takes long: each is
 // compared with all before it.
 bool has_large_object(const OrderedJson& json);
-// Whether no number in it is NaN or infinite.
+// Returns whether no number in it is NaN or infinite.
 bool is_finite(const OrderedJson& json);
 
 // The texts of values that are valid. `root`: the document that `schema` is a part of, or itself.

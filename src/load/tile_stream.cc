@@ -273,7 +273,7 @@ bool TileStream::may_be_last(const SweepWindow::Entry& held) const {
 void TileStream::expect(const Param& param, bool is_wanted) {
   const std::span<const TiledTensor> tensors = tensors_of_.at(&param);
   for (const TiledTensor& t : tensors) choice_of(t) = is_wanted ? Choice::wanted : Choice::unwanted;
-  // Where the sweep's end is not wanted, perhaps no more tiles are.
+  // Perhaps no more tiles are wanted, if the sweep's end is not.
   if (!is_wanted && &tensors.back() == &plan_.sweep.back()) index_.refuse_changes();
 }
 

@@ -154,7 +154,7 @@ struct ConvolutionSpec {
   int64_t width = 0;
   bool bias = false;
   bool silu = false;
-  // Where what it takes begins in its tensors: queries, keys and values, or values alone.
+  // The first of what it takes in its tensors: queries, keys and values, or values alone.
   std::vector<int64_t> first = {};
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {

@@ -32,7 +32,7 @@ namespace sluice {
 // pass reads it). Empty: all on the device.
 using Placement = std::vector<Tier>;
 
-// Where matrices are read from that the checkpoint stores as [inputs, outputs].
+// The source of matrices that the checkpoint stores as [inputs, outputs].
 enum class Origin : uint8_t {
   checkpoint,  // by loads only: a row has a part of every output
   spill,       // as the spill cache has them (spill_layout.h), which is written before the load

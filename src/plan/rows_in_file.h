@@ -1,4 +1,4 @@
-// Where in a file the rows of a piece are, for loads and for sweeps.
+// The rows of a piece in a file, for loads and for sweeps.
 #pragma once
 
 #include "src/plan/read_plan.h"

@@ -38,7 +38,7 @@ struct SpilledTensor {
   uint64_t bytes() const {
     return panels * std::accumulate(panel_bytes.begin(), panel_bytes.end(), uint64_t{0});
   }
-  // Where a plane of some rows lies, which begin a panel and end with one, or are the last.
+  // The place of a plane of some rows, which begin a panel and end with one, or are the last.
   io::Extent extent(size_t plane, int64_t first_row, int64_t rows) const {
     const auto first = static_cast<uint64_t>(first_row / kPanelRows);
     const auto count = static_cast<uint64_t>(ceil_div(first_row + rows, kPanelRows)) - first;

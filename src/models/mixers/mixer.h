@@ -39,7 +39,7 @@ class Mixer : public Module {
   virtual KvScaleNames kv_scale_names() const { return {}; }  // a state has none
 };
 
-// Where a mixer is. The model outlives it.
+// The place of a mixer. The model outlives it.
 struct MixerPlace {
   const DecoderSpec& model;
   int64_t layer = 0;
