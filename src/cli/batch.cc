@@ -22,11 +22,11 @@
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
 #include "src/memory/system.h"
-#include "src/serve/batch_file.h"
-#include "src/serve/batch_index.h"
-#include "src/serve/batch_output.h"
-#include "src/serve/batch_width.h"
-#include "src/serve/completion.h"
+#include "src/serve/apis/completion.h"
+#include "src/serve/batch/batch_file.h"
+#include "src/serve/batch/batch_index.h"
+#include "src/serve/batch/batch_output.h"
+#include "src/serve/batch/batch_width.h"
 
 namespace sluice::cli {
 namespace {

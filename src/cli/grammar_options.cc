@@ -1,7 +1,7 @@
 #include "src/cli/grammar_options.h"
 
 #include "src/base/error.h"
-#include "src/cli/chat_options.h"
+#include "src/cli/chat/chat_options.h"
 #include "src/cli/help.h"
 
 namespace sluice::cli {

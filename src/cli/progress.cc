@@ -12,7 +12,7 @@
 #include "src/base/log.h"
 #include "src/base/thread.h"
 #include "src/base/units.h"
-#include "src/cli/word_wrap.h"
+#include "src/cli/chat/word_wrap.h"
 #include "src/memory/system.h"
 
 namespace sluice::cli {

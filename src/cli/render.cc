@@ -5,7 +5,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/chat/chat_request.h"
-#include "src/cli/chat_options.h"
+#include "src/cli/chat/chat_options.h"
 #include "src/cli/common.h"
 #include "src/cli/input.h"
 #include "src/cli/verbs.h"

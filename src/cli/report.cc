@@ -5,10 +5,10 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
-#include "src/cli/report_compare.h"
-#include "src/cli/report_html.h"
-#include "src/cli/report_summary.h"
-#include "src/cli/report_trace.h"
+#include "src/cli/report/report_compare.h"
+#include "src/cli/report/report_html.h"
+#include "src/cli/report/report_summary.h"
+#include "src/cli/report/report_trace.h"
 #include "src/cli/verbs.h"
 
 namespace sluice::cli {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "src/cli/chat_options.h"
+#include "src/cli/chat/chat_options.h"
 #include "src/cli/common.h"
 #include "src/cli/generation_options.h"
 #include "src/cli/grammar_options.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/cli/report_summary.h"
+#include "src/cli/report/report_summary.h"
 
 namespace sluice::cli {
 namespace {

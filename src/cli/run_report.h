@@ -23,7 +23,7 @@ class RunReport {
   const MemoryReport& memory();
   const Json& scheduler() const { return scheduler_; }
   const Json& timings() const { return timings_; }
-  // For people: src/cli/report_summary.h.
+  // For people: src/cli/report/report_summary.h.
   std::string summary();
 
  private:

@@ -16,7 +16,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
-#include "src/cli/chat_options.h"
+#include "src/cli/chat/chat_options.h"
 #include "src/cli/common.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_report.h"

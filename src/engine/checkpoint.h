@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "io/checkpoint/index.h"
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "src/models/source.h"
 #include "src/text/tokenizer.h"
 

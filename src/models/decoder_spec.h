@@ -13,7 +13,7 @@
 
 #include "kernels/kernels.h"
 #include "src/models/fields.h"
-#include "src/models/mixer_spec.h"
+#include "src/models/mixers/mixer_spec.h"
 #include "src/models/rope.h"
 #include "src/nn/param.h"
 

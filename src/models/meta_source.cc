@@ -124,9 +124,9 @@ int64_t MetaSource::vocabulary(const JsonFields& params) const {
 }
 
 Json MetaSource::config() const {
-  constexpr uint64_t kMostBytes = 1 * MiB;
+  constexpr uint64_t most_bytes = 1 * MiB;
   constexpr int64_t kMost = int64_t{1} << 30;
-  const Json json = parse_json(io::read_checkpoint_file(directory_, kParams, kMostBytes), kParams);
+  const Json json = parse_json(io::read_checkpoint_file(directory_, kParams, most_bytes), kParams);
   const JsonFields params(json, kParams);
   refuse_keys_of_others(params);
   const bool mistral = params.has("hidden_dim");

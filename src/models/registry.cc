@@ -1,3 +1,5 @@
+#include "src/models/registry.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -12,7 +14,6 @@
 #include "src/formats/formats.h"
 #include "src/models/embeddings.h"
 #include "src/models/expert_layout.h"
-#include "src/models/families.h"
 #include "src/models/layout.h"
 
 namespace sluice {

@@ -3,7 +3,7 @@
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
-#include "src/models/gguf.h"
+#include "src/models/gguf/gguf.h"
 #include "src/models/meta.h"
 
 namespace sluice {

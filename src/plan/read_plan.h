@@ -23,7 +23,7 @@
 #include "io/reader.h"
 #include "src/formats/stored_format.h"
 #include "src/memory/tier.h"
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "src/plan/quantize.h"
 
 namespace sluice {

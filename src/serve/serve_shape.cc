@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "src/serve/structured.h"
+#include "src/serve/apis/structured.h"
 
 namespace sluice {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "src/engine/session.h"
-#include "src/serve/batch_width.h"
+#include "src/serve/batch/batch_width.h"
 
 namespace sluice {
 

@@ -14,7 +14,7 @@
 #include "src/chat/chat_template.h"
 #include "src/engine/engine_loop.h"
 #include "src/load/streamer.h"
-#include "src/serve/answer.h"
+#include "src/serve/apis/answer.h"
 #include "src/serve/metrics.h"
 #include "src/serve/refusal.h"
 #include "src/serve/request_memory.h"

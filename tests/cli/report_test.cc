@@ -6,13 +6,13 @@
 #include <functional>
 
 #include "src/base/error.h"
-#include "src/cli/report_chart.h"
-#include "src/cli/report_compare.h"
-#include "src/cli/report_data.h"
-#include "src/cli/report_html.h"
-#include "src/cli/report_series.h"
-#include "src/cli/report_summary.h"
-#include "src/cli/report_trace.h"
+#include "src/cli/report/report_chart.h"
+#include "src/cli/report/report_compare.h"
+#include "src/cli/report/report_data.h"
+#include "src/cli/report/report_html.h"
+#include "src/cli/report/report_series.h"
+#include "src/cli/report/report_summary.h"
+#include "src/cli/report/report_trace.h"
 
 namespace sluice::cli {
 namespace {

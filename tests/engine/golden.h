@@ -17,7 +17,7 @@
 
 #include "src/engine/engine.h"
 #include "src/engine/session.h"
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/temp.h"

@@ -2,8 +2,8 @@
 #include <set>
 
 #include "io/input_file.h"
-#include "src/serve/batch_index.h"
-#include "src/serve/batch_output.h"
+#include "src/serve/batch/batch_index.h"
+#include "src/serve/batch/batch_output.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace sluice;

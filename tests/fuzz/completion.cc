@@ -1,6 +1,6 @@
 // The body of a request for a completion, and an answer to it whose tokens are of the input's
 // bytes.
-#include "src/serve/completion.h"
+#include "src/serve/apis/completion.h"
 
 #include "tests/fuzz/fuzz.h"
 

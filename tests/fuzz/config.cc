@@ -1,5 +1,5 @@
 // config.json and generation_config.json, to the meta model that is made of them.
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace sluice;

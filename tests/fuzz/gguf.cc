@@ -1,5 +1,5 @@
 // A GGUF file: header, config, tensors, tokenizer.
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "src/models/source.h"
 #include "tests/fuzz/fuzz.h"
 

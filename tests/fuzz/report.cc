@@ -1,8 +1,8 @@
 // A report, as `report` reads it, and all that is made of it.
-#include "src/cli/report_compare.h"
-#include "src/cli/report_html.h"
-#include "src/cli/report_summary.h"
-#include "src/cli/report_trace.h"
+#include "src/cli/report/report_compare.h"
+#include "src/cli/report/report_html.h"
+#include "src/cli/report/report_summary.h"
+#include "src/cli/report/report_trace.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace sluice;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "src/base/error.h"
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/temp.h"
 

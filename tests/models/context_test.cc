@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/models/families.h"
+#include "src/models/registry.h"
 
 namespace sluice {
 namespace {

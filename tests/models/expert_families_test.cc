@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "tests/support/temp.h"
 
 namespace sluice {

@@ -1,6 +1,4 @@
 // Which family a config.json belongs to, and what it takes for keys that are absent or null.
-#include "src/models/families.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/models/registry.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/temp.h"
 

@@ -1,5 +1,5 @@
 // Config, names of tensors and tokenizer, from GGUF files.
-#include "src/models/gguf.h"
+#include "src/models/gguf/gguf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "src/base/error.h"
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "tests/support/gguf.h"
 #include "tests/support/temp.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "tests/support/temp.h"
 
 namespace sluice {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "src/plan/lay_out.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/temp.h"

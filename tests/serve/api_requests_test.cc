@@ -6,10 +6,10 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
-#include "src/serve/messages_request.h"
-#include "src/serve/neighbours.h"
-#include "src/serve/parameters.h"
-#include "src/serve/responses_request.h"
+#include "src/serve/apis/messages_request.h"
+#include "src/serve/apis/neighbours.h"
+#include "src/serve/apis/parameters.h"
+#include "src/serve/apis/responses_request.h"
 
 namespace sluice {
 namespace {

@@ -1,5 +1,5 @@
 // The index of a batch's files, which are not held.
-#include "src/serve/batch_index.h"
+#include "src/serve/batch/batch_index.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <thread>
 
-#include "src/serve/batch_output.h"
+#include "src/serve/batch/batch_output.h"
 #include "tests/support/temp.h"
 
 namespace sluice {

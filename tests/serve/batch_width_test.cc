@@ -1,5 +1,5 @@
 // Needs of several requests together, from a summary of them.
-#include "src/serve/batch_width.h"
+#include "src/serve/batch/batch_width.h"
 
 #include <gtest/gtest.h>
 

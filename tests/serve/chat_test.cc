@@ -4,8 +4,8 @@
 #include "src/base/error.h"
 #include "src/chat/api_messages.h"
 #include "src/chat/chat_request.h"
-#include "src/serve/answer.h"
-#include "src/serve/chat_completion.h"
+#include "src/serve/apis/answer.h"
+#include "src/serve/apis/chat_completion.h"
 #include "tests/text/small_tokenizer.h"
 
 namespace sluice {

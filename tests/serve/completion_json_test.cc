@@ -1,7 +1,7 @@
 // The body of a response, from results that are made here.
 #include <gtest/gtest.h>
 
-#include "src/serve/completion.h"
+#include "src/serve/apis/completion.h"
 #include "tests/text/small_tokenizer.h"
 
 namespace sluice {

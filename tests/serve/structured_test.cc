@@ -1,10 +1,10 @@
 // The parameters of structured output, and the order of a schema's members.
-#include "src/serve/structured.h"
+#include "src/serve/apis/structured.h"
 
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/serve/batch_file.h"
+#include "src/serve/batch/batch_file.h"
 #include "tests/grammar/matching.h"
 #include "tests/serve/demo.h"
 

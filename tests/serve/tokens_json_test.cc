@@ -1,5 +1,5 @@
 // Answers of /tokenize and /detokenize.
-#include "src/serve/tokens_json.h"
+#include "src/serve/apis/tokens_json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Which tools a chat may call, and what its answer has to be.
-#include "src/serve/tool_choice.h"
+#include "src/serve/apis/tool_choice.h"
 
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/serve/chat_completion.h"
+#include "src/serve/apis/chat_completion.h"
 #include "tests/grammar/matching.h"
 #include "tests/serve/demo.h"
 

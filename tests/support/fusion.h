@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/models/families.h"
+#include "src/models/registry.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice::test {

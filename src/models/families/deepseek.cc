@@ -1,0 +1,158 @@
+// DeepseekV2ForCausalLM and DeepseekV3ForCausalLM (V3, R1, Kimi K2): latent
+// attention, and from some layer on experts beside a shared one.
+#include "src/models/families/deepseek.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/base/error.h"
+#include "src/models/config.h"
+#include "src/models/expert_layout.h"
+#include "src/models/layout.h"
+#include "src/models/registry.h"
+
+namespace sluice {
+namespace {
+
+constexpr LayoutDefaults kDeepseekV2{.vocab_size = 102400,
+                                     .hidden_size = 4096,
+                                     .intermediate_size = 11008,
+                                     .num_hidden_layers = 32,
+                                     .num_attention_heads = 32,
+                                     .max_position_embeddings = 2048,
+                                     .rms_norm_eps = 1e-6,
+                                     .rope_theta = 10000};
+constexpr LayoutDefaults kDeepseekV3{.vocab_size = 129280,
+                                     .hidden_size = 7168,
+                                     .intermediate_size = 18432,
+                                     .num_hidden_layers = 61,
+                                     .num_attention_heads = 128,
+                                     .num_key_value_heads = 128,
+                                     .max_position_embeddings = 4096,
+                                     .rms_norm_eps = 1e-6,
+                                     .rope_theta = 10000};
+
+DecoderSpec latent_layout(const JsonFields& c, const LayoutDefaults& defaults,
+                          const MlaDefaults& mla) {
+  LayoutDefaults own = defaults;
+  own.head_dim = read_rope_dim(c, mla);
+  DecoderSpec spec = common_layout(c, own);
+  use_mla(c, mla, spec, spec.kinds.front());
+  return spec;
+}
+
+// Softmax scores. Groups count by their largest one.
+void read_v2_choice(const JsonFields& c, ExpertsSpec& experts) {
+  const std::string method = c.string_or("topk_method", "greedy");
+  RouterParams& choice = experts.choice;
+  choice = {.used = choice.used, .factor = read_factor(c, "routed_scaling_factor", 1)};
+  if (method == "greedy") return;
+  if (method != "group_limited_greedy")
+    fail(ErrorKind::refused, "{}: topk_method is {}, which is not supported", c.where(),
+         io::printable(method));
+  ExpertsSpec grouped = experts;
+  read_grouped_choice(c, {}, grouped);
+  choice.groups = grouped.choice.groups;
+  choice.groups_used = grouped.choice.groups_used;
+  choice.groups_by_largest = true;
+}
+
+DecoderSpec parse_deepseek_v2(const JsonFields& c) {
+  DecoderSpec spec = latent_layout(c, kDeepseekV2, {.may_interleave = false});
+  MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
+  ExpertsSpec experts =
+      deepseek_experts(c, {.count = 64, .used = 6, .width = 1407, .shared = 2}, mlp);
+  read_v2_choice(c, experts);
+  experts.choice_bias.clear();
+  const int64_t dense = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 0);
+  use_experts(spec, experts, sparse_from(dense, std::ssize(spec.layers)));
+  return spec;
+}
+
+DecoderSpec parse_deepseek_v3(const JsonFields& c) {
+  DecoderSpec spec = latent_layout(c, kDeepseekV3, {});
+  ExpertsSpec experts = deepseek_experts(c, {}, spec.kinds.front().mlps.front().mlp);
+  read_grouped_choice(c, {.groups = 8, .groups_used = 4, .factor = 2.5}, experts);
+  const int64_t dense = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 3);
+  use_experts(spec, experts, sparse_from(dense, std::ssize(spec.layers)));
+  ignore_more_layers(c, spec);
+  return spec;
+}
+
+}  // namespace
+
+int64_t read_rope_dim(const JsonFields& c, const MlaDefaults& defaults) {
+  return read_size(c, "qk_rope_head_dim", defaults.rope_dim);
+}
+
+int64_t read_query_dim(const JsonFields& c, const MlaDefaults& defaults) {
+  return read_rope_dim(c, defaults) + read_size(c, "qk_nope_head_dim", defaults.nope_dim);
+}
+
+void use_mla(const JsonFields& c, const MlaDefaults& defaults, const DecoderSpec& model,
+             LayerSpec& layer) {
+  const std::string name = layer.mixers.front().attention().name;
+  const bool bias = read_boolean(c, "attention_bias", false);
+  const NormParams norm{.eps = 1e-6F};  // whatever rms_norm_eps says
+  MlaSpec mla{.name = name,
+              .heads = layer.mixers.front().attention().heads.units(),
+              .nope_dim = read_size(c, "qk_nope_head_dim", defaults.nope_dim),
+              .rope_dim = model.ropes.front().dim,
+              .value_dim = read_size(c, "v_head_dim", defaults.value_dim),
+              .rank = read_size(c, "kv_lora_rank", defaults.rank),
+              .kv_down = one_linear(name + ".kv_a_proj_with_mqa", bias),
+              .kv_norm = {name + ".kv_a_layernorm", norm},
+              .kv_up = name + ".kv_b_proj",
+              .output = one_linear(name + ".o_proj", bias)};
+  if (!c.is_null("q_lora_rank"))
+    mla.query_rank = c.integer_or("q_lora_rank", 0, kMaxWidth, defaults.query_rank);
+  mla.query = one_linear(name + (mla.query_rank > 0 ? ".q_b_proj" : ".q_proj"), false);
+  if (mla.query_rank > 0) {
+    mla.query_down = one_linear(name + ".q_a_proj", bias);
+    mla.query_norm = {name + ".q_a_layernorm", norm};
+  }
+  const int64_t widest = std::max({mla.query_dim(), mla.value_dim, mla.key_dim()});
+  if (mla.heads * widest > 64 * kMaxWidth || mla.rank % 2 != 0 || mla.rope_dim % 2 != 0)
+    fail(ErrorKind::refused,
+         "{}: {} heads of {} elements, or kv_lora_rank {} that is not even, "
+         "are not supported",
+         c.where(), mla.heads, widest, mla.rank);
+  const RopeConfig& rope = model.ropes.front();
+  const double all_dim = rope_number(c, "mscale_all_dim", 0);
+  const double m =
+      rope.kind == RopeKind::plain || all_dim == 0 ? 1 : yarn_mscale(rope.factor, all_dim);
+  mla.scale = static_cast<float>(m * m / std::sqrt(static_cast<double>(mla.query_dim())));
+  const bool interleaved = !defaults.may_interleave || read_boolean(c, "rope_interleave", true);
+  mla.rope = interleaved ? RopePairing::neighbours : RopePairing::halves;
+  layer.mixers.front().mixer = std::move(mla);
+}
+
+ExpertsSpec deepseek_experts(const JsonFields& c, const DeepseekExperts& defaults,
+                             const MlpSpec& mlp) {
+  ExpertsSpec experts = read_experts(c, {.count = {"n_routed_experts", "num_local_experts"},
+                                         .absent_count = defaults.count,
+                                         .absent_used = defaults.used});
+  const int64_t width = read_size(c, "moe_intermediate_size", defaults.width, 4 * kMaxWidth);
+  name_experts(experts, mlp, width);
+  experts.choice_bias = mlp.name + ".gate.e_score_correction_bias";
+  experts.stacked_gate_up = mlp.name + ".experts.gate_up_proj";
+  experts.stacked_down = mlp.name + ".experts.down_proj";
+  if (c.is_null("n_shared_experts")) return experts;
+  const int64_t shared = c.integer_or("n_shared_experts", 0, kMostExperts, defaults.shared);
+  if (shared > 0) experts.shared = mlp_like(mlp, mlp.name + ".shared_experts", width * shared);
+  return experts;
+}
+
+void ignore_more_layers(const JsonFields& c, DecoderSpec& spec) {
+  const char* key = present(c, "num_nextn_predict_layers", "num_mtp_layers");
+  const int64_t more = c.integer_or(key, 0, kMaxLayers, 1);
+  for (int64_t l = 0; l < more; ++l)
+    spec.ignorable.push_back(name_in_layer("model.layers.{}.*", std::ssize(spec.layers) + l));
+}
+
+std::vector<Family> deepseek_families() {
+  return {{"DeepseekV2ForCausalLM", "deepseek_v2", parse_deepseek_v2, {}},
+          {"DeepseekV3ForCausalLM", "deepseek_v3", parse_deepseek_v3, {}, {"kimi_k2"}}};
+}
+
+}  // namespace sluice

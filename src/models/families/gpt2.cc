@@ -1,0 +1,82 @@
+// GPT2LMHeadModel (GPT-2, DistilGPT-2 and what is trained in their layout). Weights are stored as
+// [inputs, outputs]; the names may lack "transformer.", as in the first release.
+#include <cmath>
+
+#include "src/base/error.h"
+#include "src/models/config.h"
+#include "src/models/registry.h"
+
+namespace sluice {
+namespace {
+
+LayerSpec gpt2_layer(int64_t hidden, const Heads& h, int64_t mlp_width, const NormParams& norm) {
+  const std::string layer = "transformer.h.{}";
+  const std::string qkv = layer + ".attn.c_attn";
+  auto part = [&](int64_t i) { return PartSpec{qkv, {.transposed = true, .first = i * hidden}}; };
+  AttentionSpec attention{.name = layer + ".attn",
+                          .heads = {.size = hidden, .unit = h.head_dim},
+                          .kv_heads = {.size = hidden, .unit = h.head_dim},
+                          .head_dim = h.head_dim,
+                          .rope = std::nullopt,
+                          .qkv = {qkv, {part(0), part(1), part(2)}, true},
+                          .output = one_linear(layer + ".attn.c_proj", true, true)};
+  MlpSpec mlp{.name = layer + ".mlp",
+              .width = {.size = mlp_width},
+              .up = one_linear(layer + ".mlp.c_fc", true, true),
+              .down = one_linear(layer + ".mlp.c_proj", true, true)};
+  return {.name = layer,
+          .mixers = {{.norm = {layer + ".ln_1", norm, true}, .mixer = std::move(attention)}},
+          .mlps = {{.norm = {layer + ".ln_2", norm, true}, .mlp = std::move(mlp)}}};
+}
+
+// Scores may be divided by the number of their layer: then each layer is a kind of its own.
+void scale_scores(const JsonFields& c, DecoderSpec& spec) {
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  if (!read_boolean(c, "scale_attn_weights", true)) attention.scale = 1;
+  if (!read_boolean(c, "scale_attn_by_inverse_layer_idx", false)) return;
+  const float scale = attention.scale != 0 ? attention.scale
+                                           : 1 / std::sqrt(static_cast<float>(attention.head_dim));
+  spec.kinds.resize(spec.layers.size(), spec.kinds.front());
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    spec.layers[l] = l;
+    spec.kinds[l].mixers.front().attention().scale = scale / static_cast<float>(l + 1);
+  }
+}
+
+DecoderSpec parse_gpt2(const JsonFields& c) {
+  warn_of_absent(
+      c, {"vocab_size", present(c, "n_embd", "hidden_size"),
+          present(c, "n_layer", "num_hidden_layers"), present(c, "n_head", "num_attention_heads")});
+  if (read_boolean(c, "add_cross_attention", false))
+    fail(ErrorKind::refused, "{}: add_cross_attention is true, which is not supported", c.where());
+  DecoderSpec spec;
+  spec.vocab_size = read_size(c, "vocab_size", 50257, kMaxVocab);
+  spec.hidden_size = read_size(c, present(c, "n_embd", "hidden_size"), 768);
+  spec.max_positions =
+      read_size(c, present(c, "n_positions", "max_position_embeddings"), 1024, kMaxWidth);
+  const Heads heads = read_heads(c, spec.hidden_size,
+                                 {.heads = present(c, "n_head", "num_attention_heads"),
+                                  .absent_heads = 12,
+                                  .kv_heads = nullptr,
+                                  .head_dim = nullptr});
+  const int64_t mlp_width = c.integer_or("n_inner", 1, 4 * kMaxWidth, 4 * spec.hidden_size);
+  const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5), .kind = NormKind::layer};
+  spec.kinds = {gpt2_layer(spec.hidden_size, heads, mlp_width, norm)};
+  spec.kinds.front().mlps.front().mlp.activation =
+      read_activation(c, "activation_function", "gelu_new");
+  spec.layers.assign(
+      static_cast<size_t>(read_size(c, present(c, "n_layer", "num_hidden_layers"), 12, kMaxLayers)),
+      0);
+  scale_scores(c, spec);
+  spec.embedding = "transformer.wte";
+  spec.positions = "transformer.wpe";
+  spec.norm = {"transformer.ln_f", norm, true};
+  spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Family> gpt2_families() { return {{"GPT2LMHeadModel", "gpt2", parse_gpt2, {}}}; }
+
+}  // namespace sluice

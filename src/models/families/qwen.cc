@@ -1,0 +1,171 @@
+// Qwen2ForCausalLM (Qwen2, Qwen2.5) and Qwen3ForCausalLM: Llama's layout; biases on q, k and v in
+// the one, norms of each head's q and k in the other, and a window in the upper layers of both
+// where config.json asks for it. Qwen2MoeForCausalLM and Qwen3MoeForCausalLM: the same with
+// experts, in the first beside a shared one. The language models of Qwen2-VL, Qwen2.5-VL, Qwen3-VL
+// and its one with experts: the same, with the defaults of their own config classes.
+#include "src/models/config.h"
+#include "src/models/expert_layout.h"
+#include "src/models/layout.h"
+#include "src/models/registry.h"
+
+namespace sluice {
+namespace {
+
+constexpr LayoutDefaults kQwen2{.vocab_size = 151936,
+                                .hidden_size = 4096,
+                                .intermediate_size = 22016,
+                                .num_hidden_layers = 32,
+                                .num_attention_heads = 32,
+                                .num_key_value_heads = 32,
+                                .max_position_embeddings = 32768,
+                                .rms_norm_eps = 1e-6,
+                                .rope_theta = 10000};
+constexpr LayoutDefaults kQwen2Vl = [] {
+  LayoutDefaults defaults = kQwen2;
+  defaults.vocab_size = 152064;
+  defaults.hidden_size = 8192;
+  defaults.intermediate_size = 29568;
+  defaults.num_hidden_layers = 80;
+  defaults.num_attention_heads = 64;
+  defaults.num_key_value_heads = 8;
+  defaults.rms_norm_eps = 1e-5;
+  defaults.rope_theta = 1000000;
+  return defaults;
+}();
+constexpr LayoutDefaults kQwen3 = [] {
+  LayoutDefaults defaults = kQwen2;
+  defaults.head_dim = 128;
+  return defaults;
+}();
+constexpr LayoutDefaults kQwen3Vl = [] {
+  LayoutDefaults defaults = kQwen3;
+  defaults.max_position_embeddings = 128000;
+  defaults.rope_theta = 500000;
+  return defaults;
+}();
+
+constexpr LayoutDefaults kQwen2Moe = [] {
+  LayoutDefaults defaults = kQwen2;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 5632;
+  defaults.num_hidden_layers = 24;
+  defaults.num_attention_heads = 16;
+  defaults.num_key_value_heads = 16;
+  return defaults;
+}();
+constexpr LayoutDefaults kQwen3Moe = [] {
+  LayoutDefaults defaults = kQwen2Moe;
+  defaults.intermediate_size = 6144;
+  defaults.num_attention_heads = 32;
+  defaults.num_key_value_heads = 4;
+  return defaults;
+}();
+
+constexpr LayoutDefaults kQwen3VlMoe = [] {
+  LayoutDefaults defaults = kQwen3Vl;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 5632;
+  defaults.num_hidden_layers = 24;
+  defaults.num_attention_heads = 16;
+  defaults.num_key_value_heads = 16;
+  return defaults;
+}();
+
+// The language model of one that sees: it has a config class of its own.
+bool is_of_vl(const JsonFields& config) {
+  return config.string_or("model_type", "").find("_vl") != std::string::npos;
+}
+
+// `full`: layers below those with a window.
+std::vector<int64_t> windows(const JsonFields& config, int64_t layers, int64_t full) {
+  if (!read_boolean(config, "use_sliding_window", false))
+    return std::vector<int64_t>(static_cast<size_t>(layers), 0);
+  return read_upper_windows(config, 4096, layers, full);
+}
+
+DecoderSpec parse_qwen2(const JsonFields& config) {
+  const bool vl = is_of_vl(config);
+  DecoderSpec spec = common_layout(config, vl ? kQwen2Vl : kQwen2);
+  spec.kinds.front().mixers.front().attention().qkv.bias = true;
+  use_windows(spec, windows(config, std::ssize(spec.layers), vl ? 80 : 28));
+  return spec;
+}
+
+DecoderSpec qwen3_layout(const JsonFields& config, const LayoutDefaults& defaults) {
+  DecoderSpec spec = common_layout(config, defaults);
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
+  attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
+  attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
+  return spec;
+}
+
+DecoderSpec parse_qwen3(const JsonFields& config) {
+  if (is_of_vl(config)) return qwen3_layout(config, kQwen3Vl);  // which has no windows
+  DecoderSpec spec = qwen3_layout(config, kQwen3);
+  use_windows(spec, windows(config, std::ssize(spec.layers), 28));
+  return spec;
+}
+
+ExpertsSpec moe_experts(const JsonFields& config, const ExpertKeys& keys, int64_t absent_width,
+                        const MlpSpec& mlp) {
+  ExpertsSpec experts = read_experts(config, keys);
+  experts.choice.normalized = read_boolean(config, "norm_topk_prob", false);
+  name_experts(experts, mlp,
+               read_size(config, "moe_intermediate_size", absent_width, 4 * kMaxWidth));
+  return experts;
+}
+
+DecoderSpec parse_qwen2_moe(const JsonFields& config) {
+  DecoderSpec spec = common_layout(config, kQwen2Moe);
+  const auto layers = std::ssize(spec.layers);
+  LayerSpec& layer = spec.kinds.front();
+  layer.mixers.front().attention().qkv.bias = read_boolean(config, "qkv_bias", true);
+  const MlpSpec& mlp = layer.mlps.front().mlp;
+  ExpertsSpec experts = moe_experts(config, {.absent_count = 60, .absent_used = 4}, 1408, mlp);
+  experts.shared =
+      mlp_like(mlp, mlp.name + ".shared_expert",
+               read_size(config, "shared_expert_intermediate_size", 5632, 4 * kMaxWidth));
+  experts.shared_gate = mlp.name + ".shared_expert_gate";
+  use_windows(spec, windows(config, layers, 28));
+  use_experts(spec, experts, read_sparse_layers(config, layers));
+  return spec;
+}
+
+// No windows, and the weights of a token's experts always add up to 1.
+DecoderSpec parse_qwen3_vl_moe(const JsonFields& config) {
+  DecoderSpec spec = qwen3_layout(config, kQwen3VlMoe);
+  ExpertsSpec experts = moe_experts(config, {.absent_count = 60, .absent_used = 4}, 1408,
+                                    spec.kinds.front().mlps.front().mlp);
+  experts.choice.normalized = true;
+  use_experts(spec, experts, read_sparse_layers(config, std::ssize(spec.layers)));
+  return spec;
+}
+
+// A window, where config.json asks for one, is of all layers.
+DecoderSpec parse_qwen3_moe(const JsonFields& config) {
+  if (is_of_vl(config)) return parse_qwen3_vl_moe(config);
+  DecoderSpec spec = qwen3_layout(config, kQwen3Moe);
+  const auto layers = std::ssize(spec.layers);
+  const ExpertsSpec experts = moe_experts(config, {.absent_count = 128, .absent_used = 8}, 768,
+                                          spec.kinds.front().mlps.front().mlp);
+  if (read_boolean(config, "use_sliding_window", false))
+    use_windows(spec, read_windows(config, 4096, layers));
+  use_experts(spec, experts, read_sparse_layers(config, layers));
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Family> qwen_families() {
+  return {{"Qwen2ForCausalLM",
+           "qwen2",
+           parse_qwen2,
+           {},
+           {"qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl"}},
+          {"Qwen3ForCausalLM", "qwen3", parse_qwen3, {}, {"qwen3_vl_text"}},
+          {"Qwen2MoeForCausalLM", "qwen2_moe", parse_qwen2_moe, {}},
+          {"Qwen3MoeForCausalLM", "qwen3_moe", parse_qwen3_moe, {}, {"qwen3_vl_moe_text"}}};
+}
+
+}  // namespace sluice

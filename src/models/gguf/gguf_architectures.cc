@@ -1,0 +1,458 @@
+// The table of GGUF's architectures: what keys, names and values are those of the hub's config.json
+// and tensors. The names and what a converter changes in weights are those of llama.cpp
+// (gguf-py/gguf/constants.py, convert_hf_to_gguf.py).
+#include <algorithm>
+#include <functional>
+
+#include "src/models/gguf/gguf.h"
+
+namespace sluice {
+namespace {
+
+using Keys = std::vector<GgufKey>;
+using Names = std::vector<GgufName>;
+
+// Llama's, which most share. Keys whose values mean something else elsewhere are in the rows of
+// the architectures.
+const Keys kCommonKeys{
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"feed_forward_length", "intermediate_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {kGgufFrequencyBase, "rope_theta"},
+};
+const Keys kExpertKeys{
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+};
+// Keys of routers with sigmoids, groups and layers without experts.
+const Keys kGroupedExpertKeys{
+    {"expert_count", "n_routed_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_weights_scale", "routed_scaling_factor"},
+    {"expert_weights_norm", "norm_topk_prob"},
+    {"expert_group_count", "n_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+    {"nextn_predict_layers", "num_nextn_predict_layers"},
+};
+const Keys kGraniteKeys{
+    {"embedding_scale", "embedding_multiplier"},
+    {"residual_scale", "residual_multiplier"},
+    {"attention.scale", "attention_multiplier"},
+    {"logit_scale", "logits_scaling"},
+};
+const std::vector<GgufWidth> kExpertWidths{
+    {"ffn_up_exps.weight", "moe_intermediate_size"},
+    {"ffn_up_shexp.weight", "shared_expert_intermediate_size"},
+};
+
+const Names kCommonNames{
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"attn_norm", "model.layers.{}.input_layernorm"},
+    {"attn_q", "model.layers.{}.self_attn.q_proj"},
+    {"attn_k", "model.layers.{}.self_attn.k_proj"},
+    {"attn_v", "model.layers.{}.self_attn.v_proj"},
+    {"attn_output", "model.layers.{}.self_attn.o_proj"},
+    {"ffn_norm", "model.layers.{}.post_attention_layernorm"},
+    {"ffn_gate", "model.layers.{}.mlp.gate_proj"},
+    {"ffn_up", "model.layers.{}.mlp.up_proj"},
+    {"ffn_down", "model.layers.{}.mlp.down_proj"},
+};
+const Names kHeadNorms{
+    {"attn_q_norm", "model.layers.{}.self_attn.q_norm"},
+    {"attn_k_norm", "model.layers.{}.self_attn.k_norm"},
+};
+const Names kGemmaNorms{
+    {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+    {"ffn_norm", "model.layers.{}.pre_feedforward_layernorm"},
+    {"post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
+};
+const Names kOutputNorms{
+    {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+    {"post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
+};
+// A norm of the MLP that is named after what it follows.
+const Names kPostAttentionNorm{
+    {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+};
+const Names kGpt2Names{
+    {"token_embd", "transformer.wte"},
+    {"position_embd", "transformer.wpe"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"attn_norm", "transformer.h.{}.ln_1"},
+    {"attn_qkv", "transformer.h.{}.attn.c_attn"},
+    {"attn_output", "transformer.h.{}.attn.c_proj"},
+    {"ffn_norm", "transformer.h.{}.ln_2"},
+    {"ffn_up", "transformer.h.{}.mlp.c_fc"},
+    {"ffn_down", "transformer.h.{}.mlp.c_proj"},
+};
+const Names kNeoxNames{
+    {"token_embd", "gpt_neox.embed_in"},
+    {"output_norm", "gpt_neox.final_layer_norm"},
+    {"output", "embed_out"},
+    {"attn_norm", "gpt_neox.layers.{}.input_layernorm"},
+    {"attn_qkv", "gpt_neox.layers.{}.attention.query_key_value"},
+    {"attn_output", "gpt_neox.layers.{}.attention.dense"},
+    {"ffn_norm", "gpt_neox.layers.{}.post_attention_layernorm"},
+    {"ffn_up", "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
+    {"ffn_down", "gpt_neox.layers.{}.mlp.dense_4h_to_h"},
+};
+const Names kBloomNames{
+    {"token_embd", "transformer.word_embeddings"},
+    {"token_embd_norm", "transformer.word_embeddings_layernorm"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"attn_norm", "transformer.h.{}.input_layernorm"},
+    {"attn_qkv", "transformer.h.{}.self_attention.query_key_value"},
+    {"attn_output", "transformer.h.{}.self_attention.dense"},
+    {"ffn_norm", "transformer.h.{}.post_attention_layernorm"},
+    {"ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"},
+    {"ffn_down", "transformer.h.{}.mlp.dense_4h_to_h"},
+};
+const Names kPhi3Names{
+    {"attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
+    {"ffn_up", "model.layers.{}.mlp.gate_up_proj"},
+};
+const Names kPhiNames{
+    {"output_norm", "model.final_layernorm"},
+    {"attn_output", "model.layers.{}.self_attn.dense"},
+    {"ffn_up", "model.layers.{}.mlp.fc1"},
+    {"ffn_down", "model.layers.{}.mlp.fc2"},
+};
+const Names kStarcoder2Names{
+    {"ffn_up", "model.layers.{}.mlp.c_fc"},
+    {"ffn_down", "model.layers.{}.mlp.c_proj"},
+};
+const Names kGlm4Names{
+    {"post_attention_norm", "model.layers.{}.post_self_attn_layernorm"},
+    {"post_ffw_norm", "model.layers.{}.post_mlp_layernorm"},
+    {"ffn_up", "model.layers.{}.mlp.gate_up_proj"},
+};
+const Names kHunyuanNames{
+    {"attn_q_norm", "model.layers.{}.self_attn.query_layernorm"},
+    {"attn_k_norm", "model.layers.{}.self_attn.key_layernorm"},
+};
+
+const Names kExpertNames{
+    {"ffn_gate_inp", "model.layers.{}.mlp.gate"},
+    {"ffn_gate_exps", "model.layers.{}.mlp.experts.gate_proj"},
+    {"ffn_up_exps", "model.layers.{}.mlp.experts.up_proj"},
+    {"ffn_down_exps", "model.layers.{}.mlp.experts.down_proj"},
+};
+const Names kSharedExpert{
+    {"ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate", GgufNameEnd::one_row},
+    {"ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"},
+};
+const Names kSharedExperts{
+    {"exp_probs_b", "model.layers.{}.mlp.gate.e_score_correction_bias", GgufNameEnd::none},
+    {"ffn_gate_shexp", "model.layers.{}.mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "model.layers.{}.mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "model.layers.{}.mlp.shared_experts.down_proj"},
+};
+const Names kErnieExperts{
+    {"exp_probs_b", "model.layers.{}.mlp.moe_statics.e_score_correction_bias", GgufNameEnd::none},
+};
+const Names kHunyuanExperts{
+    {"ffn_gate_inp", "model.layers.{}.mlp.gate.wg"},
+    {"ffn_gate_shexp", "model.layers.{}.mlp.shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "model.layers.{}.mlp.shared_mlp.up_proj"},
+    {"ffn_down_shexp", "model.layers.{}.mlp.shared_mlp.down_proj"},
+};
+const Names kMixtralNames{
+    {"ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
+    {"ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.w1"},
+    {"ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.w3"},
+    {"ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.w2"},
+    {"ffn_gate.{e}", "model.layers.{}.block_sparse_moe.experts.{e}.w1"},
+    {"ffn_up.{e}", "model.layers.{}.block_sparse_moe.experts.{e}.w3"},
+    {"ffn_down.{e}", "model.layers.{}.block_sparse_moe.experts.{e}.w2"},
+    {"exp_probs_b", "model.layers.{}.block_sparse_moe.e_score_correction_bias", GgufNameEnd::none},
+};
+const Names kGraniteExperts{
+    {"ffn_gate_inp", "model.layers.{}.block_sparse_moe.router.layer"},
+    {"ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.gate_proj"},
+    {"ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.up_proj"},
+    {"ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.down_proj"},
+};
+// Names of layers for several tokens at once, which are not read.
+const Names kMoreLayers{
+    {"nextn.eh_proj", "model.layers.{}.eh_proj"},
+    {"nextn.embed_tokens", "model.layers.{}.embed_tokens"},
+    {"nextn.enorm", "model.layers.{}.enorm"},
+    {"nextn.hnorm", "model.layers.{}.hnorm"},
+    {"nextn.shared_head_head", "model.layers.{}.shared_head.head"},
+    {"nextn.shared_head_norm", "model.layers.{}.shared_head.norm"},
+};
+
+// Returns the rows of the first list, and of each further one those that the lists before have not.
+template <class Row>
+std::vector<Row> merged(std::initializer_list<std::vector<Row>> lists, auto key) {
+  std::vector<Row> all;
+  for (const std::vector<Row>& list : lists) {
+    const auto before = static_cast<ptrdiff_t>(all.size());
+    for (const Row& row : list) {
+      const auto end = all.begin() + before;
+      if (std::ranges::find(all.begin(), end, std::invoke(key, row), key) == end)
+        all.push_back(row);
+    }
+  }
+  return all;
+}
+// With the common ones.
+Keys keys(const Keys& own, const Keys& more = {}) {
+  return merged<GgufKey>({own, more, kCommonKeys}, &GgufKey::key);
+}
+Names names(const Names& own, const Names& more = {}, const Names& last = {}) {
+  return merged<GgufName>({own, more, last, kCommonNames}, &GgufName::name);
+}
+
+constexpr SourceFacts interleaved() { return {.interleaved_rope = true}; }
+
+// The converter of llama.cpp writes the rows of q and k of these so that the two of a rotary pair
+// are neighbours, adds the 1 of Gemma's norms to the weights, ...
+std::vector<GgufArchitecture> llama_likes() {
+  const Keys epsilon{{"attention.layer_norm_epsilon", "layer_norm_eps"}};
+  std::vector<GgufArchitecture> all{
+      {"llama", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, interleaved()},
+      {"qwen2", "Qwen2ForCausalLM", "qwen2", kCommonKeys, kCommonNames, {}},
+      {"qwen3", "Qwen3ForCausalLM", "qwen3", kCommonKeys, names(kHeadNorms), {}},
+      {"phi3",
+       "Phi3ForCausalLM",
+       "phi3",
+       keys({{"attention.sliding_window", "sliding_window"}}),
+       names(kPhi3Names),
+       {}},
+      {"smollm3", "SmolLM3ForCausalLM", "smollm3", kCommonKeys, kCommonNames, interleaved()},
+      {"arcee", "ArceeForCausalLM", "arcee", kCommonKeys, kCommonNames, interleaved()},
+      {"granite", "GraniteForCausalLM", "granite", keys(kGraniteKeys), kCommonNames, interleaved()},
+      {"olmo2",
+       "Olmo3ForCausalLM",
+       "olmo3",
+       keys({{"attention.sliding_window", "sliding_window"}}),
+       names(kHeadNorms, kOutputNorms),
+       {}},
+      {"olmo2", "Olmo2ForCausalLM", "olmo2", kCommonKeys, names(kHeadNorms, kOutputNorms), {}},
+      {"starcoder2",
+       "Starcoder2ForCausalLM",
+       "starcoder2",
+       keys({{"attention.layer_norm_epsilon", "norm_epsilon"},
+             {"attention.sliding_window", "sliding_window"}}),
+       names(kStarcoder2Names),
+       {}},
+      {"phi2", "PhiForCausalLM", "phi", keys(epsilon), names(kPhiNames), {}},
+  };
+  for (GgufArchitecture& a : all)
+    if (a.architecture == "Olmo3ForCausalLM") a.only_with = "attention.sliding_window";
+  all.push_back(
+      {"stablelm", "StableLmForCausalLM", "stablelm", keys(epsilon), names(kHeadNorms), {}});
+  all.back().values = {{"partial_rotary_factor", "1"}};
+  all.back().signs = {{"attn_q.bias", "use_qkv_bias"}, {"attn_q_norm.weight", "qk_layernorm"}};
+  all.push_back(
+      {"seed_oss", "SeedOssForCausalLM", "seed_oss", kCommonKeys, names(kPostAttentionNorm), {}});
+  all.back().signs = {{"attn_q.bias", "attention_bias"},
+                      {"attn_output.bias", "attention_out_bias"}};
+  all.push_back({"exaone4",
+                 "Exaone4ForCausalLM",
+                 "exaone4",
+                 keys({{"attention.sliding_window", "sliding_window"}}),
+                 names(kHeadNorms, kOutputNorms),
+                 {}});
+  all.back().values = {{"sliding_window", "null"}};
+  all.push_back({"glm4", "Glm4ForCausalLM", "glm4", kCommonKeys, names(kGlm4Names), {}});
+  all.back().values = {{"partial_rotary_factor", "1"}};
+  all.back().signs = {{"attn_q.bias", "attention_bias"}};
+  all.push_back({"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", kCommonKeys, kCommonNames, {}});
+  all.back().signs = {{"attn_q.bias", "use_bias"}};
+  all.push_back({"hunyuan-dense",
+                 "HunYuanDenseV1ForCausalLM",
+                 "hunyuan_v1_dense",
+                 kCommonKeys,
+                 names(kHunyuanNames),
+                 {}});
+  all.push_back({"command-r",
+                 "CohereForCausalLM",
+                 "cohere",
+                 keys(epsilon, {{"logit_scale", "logit_scale"}}),
+                 names(kHeadNorms),
+                 {}});
+  all.back().signs = {{"attn_q_norm.weight", "use_qk_norm"}};
+  all.push_back({"cohere2",
+                 "Cohere2ForCausalLM",
+                 "cohere2",
+                 keys(epsilon, {{"logit_scale", "logit_scale"},
+                                {"attention.sliding_window", "sliding_window"}}),
+                 kCommonNames,
+                 {}});
+  return all;
+}
+
+std::vector<GgufArchitecture> gemmas() {
+  const SourceFacts facts{.norms_have_one = true};
+  return {
+      {"gemma", "GemmaForCausalLM", "gemma", kCommonKeys, kCommonNames, facts},
+      {"gemma2", "Gemma2ForCausalLM", "gemma2",
+       keys({{"attention.sliding_window", "sliding_window"},
+             {"attn_logit_softcapping", "attn_logit_softcapping"},
+             {"final_logit_softcapping", "final_logit_softcapping"}}),
+       names(kGemmaNorms), facts, "partial_rotary_factor", 46},
+      {"gemma3", "Gemma3ForCausalLM", "gemma3_text",
+       keys({{"attention.sliding_window", "sliding_window"},
+             {"final_logit_softcapping", "final_logit_softcapping"},
+             {"rope.freq_base_swa", "rope_local_base_freq"}}),
+       names(kGemmaNorms, kHeadNorms), facts, "partial_rotary_factor", 62},
+  };
+}
+
+// Older layouts, whose fused q, k and v lie one behind the other here.
+std::vector<GgufArchitecture> gpts() {
+  std::vector<GgufArchitecture> all{
+      {"gpt2",
+       "GPT2LMHeadModel",
+       "gpt2",
+       {{"context_length", "n_positions"},
+        {"embedding_length", "n_embd"},
+        {"block_count", "n_layer"},
+        {"attention.head_count", "n_head"},
+        {"feed_forward_length", "n_inner"},
+        {"attention.layer_norm_epsilon", "layer_norm_epsilon"}},
+       kGpt2Names,
+       {.outputs_first = true}},
+      {"gptneox",
+       "GPTNeoXForCausalLM",
+       "gpt_neox",
+       keys({{"attention.layer_norm_epsilon", "layer_norm_eps"},
+             {kGgufFrequencyBase, "rotary_emb_base"},
+             {"use_parallel_residual", "use_parallel_residual"}}),
+       kNeoxNames,
+       {.stacked_heads = true},
+       "rotary_pct"},
+      {"bloom",
+       "BloomForCausalLM",
+       "bloom",
+       {{"context_length", "seq_length"},
+        {"embedding_length", "hidden_size"},
+        {"block_count", "n_layer"},
+        {"attention.head_count", "n_head"},
+        {"attention.layer_norm_epsilon", "layer_norm_epsilon"}},
+       kBloomNames,
+       {.stacked_heads = true}},
+  };
+  all[1].values = {{"rotary_pct", "1"}};
+  return all;
+}
+
+// With experts whose weights are softmax scores.
+std::vector<GgufArchitecture> softmax_experts() {
+  std::vector<GgufArchitecture> all{
+      {"llama", "MixtralForCausalLM", "mixtral", keys(kExpertKeys), names(kMixtralNames),
+       interleaved()},
+      {"qwen2moe",
+       "Qwen2MoeForCausalLM",
+       "qwen2_moe",
+       keys(kExpertKeys),
+       names(kExpertNames, kSharedExpert),
+       {}},
+      {"qwen3moe",
+       "Qwen3MoeForCausalLM",
+       "qwen3_moe",
+       keys(kExpertKeys),
+       names(kExpertNames, kHeadNorms),
+       {}},
+      {"olmoe",
+       "OlmoeForCausalLM",
+       "olmoe",
+       keys(kExpertKeys, {{"attention.clamp_kqv", "clip_qkv"}}),
+       names(kExpertNames, kHeadNorms),
+       {}},
+      {"granitemoe", "GraniteMoeForCausalLM", "granitemoe",
+       keys(kGraniteKeys,
+            {{"expert_count", "num_local_experts"}, {"expert_used_count", "num_experts_per_tok"}}),
+       names(kGraniteExperts), interleaved()},
+      {"ernie4_5-moe",
+       "Ernie4_5_MoeForCausalLM",
+       "ernie4_5_moe",
+       keys({{"expert_count", "moe_num_experts"},
+             {"expert_used_count", "moe_k"},
+             {"expert_feed_forward_length", "moe_intermediate_size"},
+             {"expert_shared_count", "moe_num_shared_experts"},
+             {"leading_dense_block_count", "moe_layer_start_index"},
+             {"interleave_moe_layer_step", "moe_layer_interval"}}),
+       names(kErnieExperts, kExpertNames, kSharedExperts),
+       {}},
+      {"hunyuan-moe",
+       "HunYuanMoEV1ForCausalLM",
+       "hunyuan_v1_moe",
+       keys({{"expert_count", "num_experts"}, {"expert_used_count", "moe_topk"}}),
+       names(kHunyuanExperts, kHunyuanNames, kExpertNames),
+       {}},
+  };
+  all[0].only_with = "expert_count";
+  all[2].values = {{"norm_topk_prob", "true"}};
+  all[5].signs = {{"attn_q.bias", "use_bias"}};
+  for (GgufArchitecture& a : all) {
+    a.scores = GgufScores::softmax;
+    a.widths = kExpertWidths;
+  }
+  return all;
+}
+
+// With experts whose weights are sigmoids of scores.
+std::vector<GgufArchitecture> sigmoid_experts() {
+  std::vector<GgufArchitecture> all{
+      {"glm4moe",
+       "Glm4MoeForCausalLM",
+       "glm4_moe",
+       keys(kGroupedExpertKeys),
+       merged<GgufName>(
+           {kPostAttentionNorm, kMoreLayers, names(kExpertNames, kSharedExperts, kHeadNorms)},
+           &GgufName::name),
+       {}},
+      {"dots1",
+       "Dots1ForCausalLM",
+       "dots1",
+       keys(kGroupedExpertKeys),
+       names(kExpertNames, kSharedExperts, kHeadNorms),
+       {}},
+      {"minimax-m2",
+       "MiniMaxM2ForCausalLM",
+       "minimax_m2",
+       keys(kExpertKeys),
+       names(kMixtralNames, kHeadNorms),
+       {}},
+  };
+  all[0].values = {{"partial_rotary_factor", "1"}, {"num_nextn_predict_layers", "0"}};
+  all[0].signs = {{"attn_q.bias", "attention_bias"}, {"attn_q_norm.weight", "use_qk_norm"}};
+  for (GgufArchitecture& a : all) {
+    a.scores = GgufScores::sigmoid;
+    a.widths = kExpertWidths;
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<GgufArchitecture>& gguf_architectures() {
+  static const std::vector<GgufArchitecture> all = [] {
+    std::vector<GgufArchitecture> list;
+    for (auto* rows : {softmax_experts, sigmoid_experts, llama_likes, gemmas, gpts})
+      std::ranges::copy(rows(), std::back_inserter(list));
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace sluice

@@ -1,0 +1,294 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/models/config.h"
+#include "src/models/gguf/gguf.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kKvHeads = "attention.head_count_kv", kMlpWidth = "feed_forward_length";
+
+const io::StoredTensor* find_tensor(const io::GgufCheckpoint& checkpoint, std::string_view name) {
+  auto found = std::ranges::find(checkpoint.tensors, name, &io::StoredTensor::name);
+  return found == checkpoint.tensors.end() ? nullptr : &*found;
+}
+
+// True for the tensor `rest` of any layer: "blk.N.REST".
+bool is_in_a_layer(std::string_view name, std::string_view rest) {
+  const size_t dot = name.starts_with("blk.") ? name.find('.', 4) : std::string_view::npos;
+  return dot != std::string_view::npos && name.substr(dot + 1) == rest;
+}
+bool has_in_a_layer(const io::GgufCheckpoint& checkpoint, std::string_view rest) {
+  return std::ranges::any_of(checkpoint.tensors, [&](const io::StoredTensor& tensor) {
+    return is_in_a_layer(tensor.name, rest);
+  });
+}
+
+void set_scaling(const JsonFields& fields, const std::string& prefix, const RopeFactors& factors,
+                 Json& config) {
+  const std::string at = prefix + "rope.scaling.", older = prefix + "rope.scale_linear";
+  const bool has_factors = !factors.long_ones.empty() || !factors.short_ones.empty();
+  // A factor without a type is linear; its key was another one before there were types. 0: none.
+  const double factor =
+      fields.number_or((at + "factor").c_str(), fields.number_or(older.c_str(), 0));
+  const std::string type = fields.string_or((at + "type").c_str(), factor == 0 ? "none" : "linear");
+  if ((type == "none" || (type == "linear" && factor == 0)) && !has_factors) return;
+  Json& scaling = config["rope_scaling"] = {{"rope_type", has_factors ? "longrope" : type}};
+  if (factor != 0) scaling["factor"] = factor;
+  const auto take = [&](const char* key, const char* config_key) {
+    const std::string full = at + key;
+    if (fields.has(full.c_str())) scaling[config_key] = fields.raw(full.c_str());
+  };
+  take("attn_factor", "attention_factor");
+  take("yarn_beta_fast", "beta_fast");
+  take("yarn_beta_slow", "beta_slow");
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  take("original_context_length", kOriginal);
+  if (scaling.contains(kOriginal)) config[kOriginal] = scaling[kOriginal];  // where Phi-3 has it
+  if (!has_factors) return;
+  scaling["long_factor"] = factors.long_ones;
+  scaling["short_factor"] = factors.short_ones;
+}
+
+// head_dim, or what follows from other sizes.
+int64_t head_size(const JsonFields& made) {
+  const int64_t heads = made.integer("num_attention_heads", 1, kMaxWidth);
+  return made.integer_or("head_dim", 1, kMaxWidth,
+                         made.integer("hidden_size", 1, kMaxWidth) / heads);
+}
+
+// The part of each head that turns.
+void set_rotated(const JsonFields& fields, const std::string& prefix, std::string_view key,
+                 Json& config) {
+  const std::string name = prefix + "rope.dimension_count";
+  if (!fields.has(name.c_str()) || !config.contains("num_attention_heads")) return;
+  const int64_t head = head_size(JsonFields(config, fields.where()));
+  const int64_t rotated = fields.integer(name.c_str(), 1, kMaxWidth);
+  if (rotated != head)
+    config[std::string(key)] = static_cast<double>(rotated) / static_cast<double>(head);
+}
+
+void set_score_divisor(const JsonFields& fields, int64_t deepest, Json& config) {
+  if (deepest == 0 || !config.contains("num_attention_heads")) return;
+  const JsonFields made(config, fields.where());
+  const bool is_deepest = made.integer("num_hidden_layers", 1, kMaxLayers) == deepest;
+  const int64_t divisor = is_deepest ? made.integer("hidden_size", 1, kMaxWidth) /
+                                           made.integer("num_attention_heads", 1, kMaxWidth)
+                                     : head_size(made);
+  config["query_pre_attn_scalar"] = divisor;
+}
+
+// How weights are computed with, where nothing is asked for: as the matrices are stored.
+const char* torch_dtype(const io::GgufCheckpoint& checkpoint) {
+  const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight");
+  if (table != nullptr && table->dtype == DType::f16) return "float16";
+  return table != nullptr && table->dtype == DType::f32 ? "float32" : "bfloat16";
+}
+
+// The integers of an array with one for each layer; empty: there is no such array.
+std::vector<int64_t> layer_numbers(const io::GgufHeader& header, const std::string& architecture,
+                                   std::string_view key) {
+  const std::string full = fmt::format("{}.{}", architecture, key);
+  if (!header.arrays.contains(full)) return {};
+  const JsonFields fields(header.values, io::printable(header.file.path.string()));
+  const std::vector<double> numbers = read_gguf_numbers(header, full);
+  const int64_t layers = fields.integer((architecture + ".block_count").c_str(), 1, kMaxLayers);
+  if (std::ssize(numbers) != layers)
+    fail(ErrorKind::refused, "{}: {} has {} values for {} layers", fields.where(), full,
+         numbers.size(), layers);
+  std::vector<int64_t> whole;
+  for (double number : numbers) {
+    if (number < 0 || number > 4 * kMaxWidth || number != std::floor(number))
+      fail(ErrorKind::refused, "{}: {} must have whole numbers from 0 to {}", fields.where(), full,
+           4 * kMaxWidth);
+    whole.push_back(static_cast<int64_t>(number));
+  }
+  return whole;
+}
+
+bool all_equal(const std::vector<int64_t>& numbers) {
+  return std::ranges::all_of(numbers, [&](int64_t n) { return n == numbers.front(); });
+}
+
+// Which layers have a window: a value for each, or a number of layers of which the last has none.
+void set_windows(const JsonFields& fields, const io::GgufHeader& header,
+                 const std::string& architecture, Json& config) {
+  constexpr const char* kPattern = "attention.sliding_window_pattern";
+  std::vector<int64_t> sliding = layer_numbers(header, architecture, kPattern);
+  const std::string key = fmt::format("{}.{}", architecture, kPattern);
+  if (fields.has(key.c_str()) && fields.raw(key.c_str()).is_number()) {
+    const int64_t each = fields.integer(key.c_str(), 0, kMaxLayers);
+    const int64_t layers = fields.integer((architecture + ".block_count").c_str(), 1, kMaxLayers);
+    for (int64_t l = 1; l <= layers; ++l) sliding.push_back(each == 0 || l % each != 0 ? 1 : 0);
+  }
+  if (sliding.empty() || !config.contains("sliding_window")) return;
+  Json& types = config["layer_types"] = Json::array();
+  for (int64_t has : sliding) types.push_back(has != 0 ? "sliding_attention" : "full_attention");
+}
+
+// Layers that predict further tokens are counted among the layers, and stand behind them.
+void take_off_more_layers(Json& config) {
+  constexpr const char *kLayers = "num_hidden_layers", *kMore = "num_nextn_predict_layers";
+  if (!config.contains(kMore) || !config.contains(kLayers)) return;
+  const JsonFields made(config, "its metadata");
+  const int64_t layers = made.integer(kLayers, 1, kMaxLayers);
+  config[kLayers] = layers - made.integer(kMore, 0, layers - 1);
+}
+
+// A width of experts, where no key says it.
+void set_width(const io::GgufCheckpoint& checkpoint, const GgufWidth& row, Json& config) {
+  const std::string key(row.config_key);
+  if (config.contains(key)) return;
+  for (const io::StoredTensor& tensor : checkpoint.tensors) {
+    if (!is_in_a_layer(tensor.name, row.tensor) || tensor.shape.size() < 2) continue;
+    config[key] = tensor.shape[tensor.shape.size() - 2];
+    return;
+  }
+}
+
+// Refuses what a router's keys say and the family's experts have not.
+void check_experts(const JsonFields& fields, const std::string& prefix,
+                   const GgufArchitecture& architecture) {
+  const auto refuse = [&](const std::string& key) {
+    fail(ErrorKind::refused, "{}: {} is {}, which is not supported", fields.where(), key,
+         fields.raw(key.c_str()).dump());
+  };
+  const std::string count = prefix + "expert_count", scores = prefix + "expert_gating_func",
+                    factor = prefix + "expert_weights_scale";
+  if (architecture.scores == GgufScores::none) {
+    if (fields.integer_or(count.c_str(), 0, INT32_MAX, 0) > 0) refuse(count);
+    return;
+  }
+  const auto expected = static_cast<int64_t>(architecture.scores);
+  const int64_t stored = fields.integer_or(scores.c_str(), 0, INT32_MAX, 0);
+  if (stored != 0 && stored != expected) refuse(scores);
+  const bool takes_factor = std::ranges::any_of(
+      architecture.keys, [](const GgufKey& row) { return row.key == "expert_weights_scale"; });
+  const double by = fields.number_or(factor.c_str(), 0);
+  if (!takes_factor && by != 0 && by != 1) refuse(factor);
+}
+
+// Embedding models may attend to what comes behind a token, too.
+void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
+  const std::string causal = prefix + "attention.causal";
+  if (!fields.boolean_or(causal.c_str(), true))
+    fail(ErrorKind::refused, "{}: {} is false, which is not supported", fields.where(), causal);
+}
+
+}  // namespace
+
+const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header) {
+  const JsonFields fields(header.values, io::printable(header.file.path.string()));
+  const std::string name = fields.string("general.architecture");
+  const auto fits = [&](const GgufArchitecture& a) {
+    if (a.name != name) return false;
+    const std::string key = fmt::format("{}.{}", name, a.only_with);
+    return a.only_with.empty() || fields.number_or(key.c_str(), 0) > 0;
+  };
+  const std::vector<GgufArchitecture>& all = gguf_architectures();
+  auto found = std::ranges::find_if(all, fits);
+  if (found != all.end()) return *found;
+  std::vector<std::string_view> known;
+  for (const GgufArchitecture& a : all)
+    if (std::ranges::find(known, a.name) == known.end()) known.push_back(a.name);
+  fail(ErrorKind::refused, "{}: general.architecture {} is not supported; supported: {}",
+       fields.where(), io::printable(name), fmt::join(known, ", "));
+}
+
+Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint& checkpoint,
+                 const RopeFactors& factors) {
+  const JsonFields fields(checkpoint.header.values,
+                          io::printable(checkpoint.header.file.path.string()));
+  const std::string prefix = std::string(architecture.name) + ".";
+  refuse_bidirectional(fields, prefix);
+  check_experts(fields, prefix, architecture);
+  Json config{{"architectures", {architecture.architecture}},
+              {"model_type", architecture.model_type},
+              {"torch_dtype", torch_dtype(checkpoint)},
+              {"tie_word_embeddings", find_tensor(checkpoint, "output.weight") == nullptr}};
+  for (const GgufValue& row : architecture.values)
+    config[std::string(row.config_key)] = Json::parse(row.json);
+  for (const GgufSign& row : architecture.signs)
+    config[std::string(row.config_key)] = has_in_a_layer(checkpoint, row.tensor);
+  for (const GgufKey& row : architecture.keys) {
+    const std::string key = prefix + std::string(row.key);
+    const std::vector<int64_t> of_layers =
+        layer_numbers(checkpoint.header, std::string(architecture.name), row.key);
+    if (!of_layers.empty()) {
+      const bool may_differ = row.key == kKvHeads || row.key == kMlpWidth;
+      if (!may_differ && !all_equal(of_layers))
+        fail(ErrorKind::refused, "{}: {} differs from layer to layer, which is not supported",
+             fields.where(), key);
+      config[std::string(row.config_key)] = of_layers.front();
+    } else if (fields.has(key.c_str())) {
+      config[std::string(row.config_key)] = fields.raw(key.c_str());
+    } else if (row.key == kGgufFrequencyBase) {
+      config[std::string(row.config_key)] = 10000;  // the format's default, not the class's
+    }
+  }
+  // Converters do not agree on vocab_size; the table's rows are what there is.
+  if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
+    config["vocab_size"] = table->shape.rows();
+  take_off_more_layers(config);
+  for (const GgufWidth& row : architecture.widths) set_width(checkpoint, row, config);
+  set_windows(fields, checkpoint.header, std::string(architecture.name), config);
+  set_scaling(fields, prefix, factors, config);
+  set_rotated(fields, prefix, architecture.rotated_key, config);
+  set_score_divisor(fields, architecture.deepest, config);
+  const std::vector<int64_t> ids = gguf_end_ids(checkpoint.header);
+  if (!ids.empty()) config["eos_token_id"] = ids;
+  return config;
+}
+
+LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::GgufHeader& header) {
+  const std::string name(architecture.name);
+  LayerCounts counts;
+  for (const auto& [key, to] :
+       {std::pair{kKvHeads, &counts.kv_heads}, {kMlpWidth, &counts.mlp_widths}}) {
+    const std::vector<int64_t> numbers = layer_numbers(header, name, key);
+    if (!all_equal(numbers)) to->assign(numbers.begin(), numbers.end());
+  }
+  return counts;
+}
+
+void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& tensor) {
+  std::string_view rest = tensor.name, layer, expert;
+  if (rest.starts_with("blk.")) {
+    const size_t dot = rest.find('.', 4);
+    if (dot == std::string_view::npos) return;
+    layer = rest.substr(4, dot - 4);
+    rest = rest.substr(dot + 1);
+  }
+  const size_t dot = rest.rfind('.');
+  if (dot == std::string_view::npos) return;
+  std::string name(rest.substr(0, dot));
+  // Older files have a tensor for each expert: "ffn_up.N.weight".
+  const size_t number = name.find_last_not_of("0123456789") + 1;
+  if (number < name.size() && number > 0 && name[number - 1] == '.') {
+    expert = rest.substr(number, name.size() - number);
+    name.replace(number, std::string::npos, "{e}");
+  }
+  auto found = std::ranges::find(architecture.names, name, &GgufName::name);
+  if (found == architecture.names.end()) return;
+  std::string hub(found->hub_name);
+  const auto put = [&](std::string_view place, std::string_view value) {
+    const size_t at = hub.find(place);
+    if ((at == std::string::npos) != value.empty()) return false;
+    if (!value.empty()) hub.replace(at, place.size(), value);
+    return true;
+  };
+  if (!put("{}", layer) || !put("{e}", expert)) return;
+  if (found->end != GgufNameEnd::none) hub += rest.substr(dot);
+  tensor.name = std::move(hub);
+  if (found->end == GgufNameEnd::one_row && tensor.shape.size() == 1)
+    tensor.shape = Shape{1, tensor.shape[0]};
+}
+
+}  // namespace sluice

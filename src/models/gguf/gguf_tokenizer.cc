@@ -1,0 +1,254 @@
+// The tokenizer that a GGUF file carries, as a tokenizer.json: `model` llama is SentencePiece's
+// byte-pair encoding, whose scores are turned into merges; `model` gpt2 is byte-level, and `pre`
+// names how its text is split first.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/models/gguf/gguf.h"
+#include "src/text/conversion.h"
+#include "src/text/sentence_piece.h"
+#include "src/text/tokenizer_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kTokens = "tokenizer.ggml.tokens";
+constexpr const char* kTypes = "tokenizer.ggml.token_type";
+constexpr const char* kScores = "tokenizer.ggml.scores";
+constexpr const char* kMerges = "tokenizer.ggml.merges";
+constexpr std::string_view kSpace = "\u2581";  // SentencePiece's
+
+// tokenizer.ggml.token_type
+enum class TokenType : int { normal = 1, unknown, control, user_defined, unused, byte };
+
+// How text is split before byte-level encoding; the patterns are those of the models' own
+// tokenizer.json.
+struct PreKind {
+  std::string_view pattern = {};  // empty: GPT-2's own
+  bool single_digits = false;
+  bool ignore_merges = false;
+  bool nfc = false;
+  bool add_bos = false;  // where the file does not say
+};
+struct PreName {
+  std::string_view name;
+  PreKind kind;
+};
+constexpr PreKind kOfLlama3{
+    .pattern = split_patterns::kThreeDigits, .ignore_merges = true, .add_bos = true};
+constexpr PreKind kOfQwen2{.pattern = split_patterns::kOneDigit, .nfc = true};
+constexpr auto kPreNames = std::to_array<PreName>({
+    {"gpt-2", {}},
+    {"phi-2", {}},
+    {"olmo", {}},
+    {"mpt", {}},
+    {"starcoder", {.single_digits = true}},
+    {"refact", {.single_digits = true}},
+    {"smollm", {.single_digits = true}},
+    {"command-r", {.single_digits = true}},
+    {"exaone", {.single_digits = true}},
+    {"llama-bpe", kOfLlama3},
+    {"llama3", kOfLlama3},
+    {"llama-v3", kOfLlama3},
+    {"dbrx", {.pattern = split_patterns::kThreeDigits}},
+    {"smaug-bpe", {.pattern = split_patterns::kThreeDigits}},
+    {"glm4", {.pattern = split_patterns::kThreeDigits}},
+    {"chatglm-bpe", {.pattern = split_patterns::kThreeDigits}},
+    {"qwen2", kOfQwen2},
+    {"stablelm2", {.pattern = split_patterns::kOneDigit}},
+    {"hunyuan", {.pattern = split_patterns::kOneDigit}},
+    {"deepseek-r1-qwen", {.pattern = split_patterns::kOneDigit}},
+    {"tekken", {.pattern = split_patterns::kCasedOneDigit, .ignore_merges = true, .add_bos = true}},
+    {"gpt-4o", {.pattern = split_patterns::kCasedThreeDigits}},
+    {"minimax-m2", {.pattern = split_patterns::kCasedThreeDigits}},
+});
+
+const PreKind& find_pre_kind(const JsonFields& fields) {
+  constexpr const char* kKey = "tokenizer.ggml.pre";
+  std::string name = fields.string_or(kKey, "default");
+  if (name == "default") {
+    log::warning("{}: {} does not say how text is split; GPT-2's way is taken", fields.where(),
+                 kKey);
+    name = "gpt-2";
+  }
+  auto found = std::ranges::find(kPreNames, name, &PreName::name);
+  if (found != kPreNames.end()) return found->kind;
+  std::vector<std::string_view> known;
+  for (const PreName& p : kPreNames) known.push_back(p.name);
+  fail(ErrorKind::refused, "{}: unknown {} {}; known: {}", fields.where(), kKey,
+       io::printable(name), fmt::join(known, ", "));
+}
+
+// Makes a tokenizer.json of the metadata.
+class Conversion {
+ public:
+  explicit Conversion(const io::GgufHeader& header)
+      : header_(header), fields_(header.values, io::printable(header.file.path.string())) {}
+
+  Tokenizer make();
+
+ private:
+  void read_tokens();
+  std::vector<double> numbers(const char* key) const;
+  void byte_level();
+  void sentence_piece();
+  void read_merges();
+  void merges_of_scores();
+  void add_tokens();
+  void add_post_processor(bool adds_bos);
+  std::optional<int32_t> special_id(const char* key) const;
+  Json special_token(const char* key) const;
+  TokenType type(size_t id) const { return static_cast<TokenType>(types_[id]); }
+
+  const io::GgufHeader& header_;
+  JsonFields fields_;
+  TokenizerFile file_;
+  std::vector<int> types_;
+};
+
+std::vector<double> Conversion::numbers(const char* key) const {
+  std::vector<double> numbers = io::read_gguf_numbers(header_, key);
+  if (numbers.size() != file_.tokens.size()) {
+    fail(ErrorKind::refused, "{}: {} has {} elements, but there are {} tokens", fields_.where(),
+         key, numbers.size(), file_.tokens.size());
+  }
+  return numbers;
+}
+
+void Conversion::read_tokens() {
+  io::each_gguf_string(header_, kTokens, [&](std::string_view token) {
+    if (std::ssize(file_.ids) > kMaxTokenId)
+      fail(ErrorKind::refused, "{}: {} has too many tokens", fields_.where(), kTokens);
+    file_.ids.push_back(static_cast<int32_t>(file_.ids.size()));
+    file_.tokens.push_back(token);
+  });
+  file_.has_vocabulary = true;
+  types_.assign(file_.tokens.size(), static_cast<int>(TokenType::normal));
+  if (header_.arrays.contains(kTypes)) {
+    std::ranges::transform(numbers(kTypes), types_.begin(),
+                           [](double type) { return static_cast<int>(std::clamp(type, 0., 99.)); });
+  }
+}
+
+std::optional<int32_t> Conversion::special_id(const char* key) const {
+  if (!fields_.has(key)) return std::nullopt;
+  const int64_t id = fields_.integer(key, INT32_MIN, UINT32_MAX);
+  if (id < 0 || id >= std::ssize(file_.ids)) return std::nullopt;
+  return static_cast<int32_t>(id);
+}
+
+Json Conversion::special_token(const char* key) const {
+  const std::optional<int32_t> id = special_id(key);
+  return id ? Json(file_.tokens[static_cast<size_t>(*id)]) : Json();
+}
+
+void Conversion::byte_level() {
+  const PreKind& pre = find_pre_kind(fields_);
+  file_.config["model"] = {{"type", "BPE"}, {"ignore_merges", pre.ignore_merges}};
+  read_merges();
+  Json steps = Json::array();
+  if (pre.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  if (!pre.pattern.empty()) steps.push_back(split_by(pre.pattern));
+  steps.push_back(
+      {{"type", "ByteLevel"},
+       {"add_prefix_space", fields_.boolean_or("tokenizer.ggml.add_space_prefix", false)},
+       {"use_regex", pre.pattern.empty()}});
+  file_.config["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+  if (pre.nfc) file_.config["normalizer"] = {{"type", "NFC"}};
+  file_.config["decoder"] = {{"type", "ByteLevel"}};
+  add_post_processor(pre.add_bos);
+}
+
+void Conversion::read_merges() {
+  file_.has_merges = true;
+  io::each_gguf_string(header_, kMerges, [&](std::string_view merge) {
+    const size_t space = merge.find(' ', 1);
+    if (merge.empty() || space == std::string_view::npos || space + 1 == merge.size()) {
+      fail(ErrorKind::refused, "{}: {}: '{}' must be two tokens with a space between",
+           fields_.where(), kMerges, io::printable(merge));
+    }
+    file_.merges.push_back(merge.substr(0, space));
+    file_.merges.push_back(merge.substr(space + 1));
+  });
+}
+
+void Conversion::sentence_piece() {
+  Json model{{"type", "BPE"}, {"byte_fallback", true}, {"fuse_unk", true}};
+  for (size_t id = 0; id < types_.size(); ++id)
+    if (type(id) == TokenType::unknown) model["unk_token"] = file_.tokens[id];
+  file_.config["model"] = model;
+  merges_of_scores();
+  use_sentence_piece_rules({.prefix = fields_.boolean_or("tokenizer.ggml.add_space_prefix", true)},
+                           file_.config);
+  add_post_processor(true);
+}
+
+// SentencePiece joins the two neighbours whose token has the highest score.
+void Conversion::merges_of_scores() {
+  std::vector<double> order = numbers(kScores);
+  for (double& score : order) score = -score;
+  std::vector<bool> joins;
+  for (size_t id = 0; id < types_.size(); ++id)
+    joins.push_back(type(id) != TokenType::unknown && type(id) != TokenType::control &&
+                    type(id) != TokenType::byte);
+  add_merges(file_, order, joins, fields_.where());
+}
+
+// Tokens that are found in a text as they stand, before anything else.
+void Conversion::add_tokens() {
+  Json added = Json::array();
+  for (size_t id = 0; id < types_.size(); ++id) {
+    const bool special = type(id) == TokenType::control || type(id) == TokenType::unknown;
+    const std::string_view token = file_.tokens[id];
+    // Runs of spaces are joined from single ones: a text has no SentencePiece space to find.
+    const bool user = type(id) == TokenType::user_defined && token.find(kSpace) == token.npos;
+    if (special || user) added.push_back(added_token(static_cast<int64_t>(id), token, special));
+  }
+  file_.config["added_tokens"] = std::move(added);
+}
+
+void Conversion::add_post_processor(bool adds_bos) {
+  const auto added = [&](const char* flag, bool otherwise, const char* key) {
+    return fields_.boolean_or(flag, otherwise) ? special_id(key) : std::nullopt;
+  };
+  add_around_text(file_,
+                  added("tokenizer.ggml.add_bos_token", adds_bos, "tokenizer.ggml.bos_token_id"),
+                  added("tokenizer.ggml.add_eos_token", false, "tokenizer.ggml.eos_token_id"));
+}
+
+Tokenizer Conversion::make() {
+  read_tokens();
+  file_.config = Json::object();
+  const std::string model = fields_.string("tokenizer.ggml.model");
+  add_tokens();
+  if (model == "gpt2") {
+    byte_level();
+  } else if (model == "llama") {
+    sentence_piece();
+  } else {
+    fail(ErrorKind::refused, "{}: tokenizer.ggml.model {} is not supported; supported: gpt2, llama",
+         fields_.where(), io::printable(model));
+  }
+  const Json config{{"bos_token", special_token("tokenizer.ggml.bos_token_id")},
+                    {"eos_token", special_token("tokenizer.ggml.eos_token_id")}};
+  try {
+    return Tokenizer::load(file_, config);
+  } catch (const Error& e) {  // speaks of a tokenizer.json that nobody has
+    fail(e.kind(), "{}: its tokenizer, as a tokenizer.json: {}", fields_.where(), e.what());
+  }
+}
+
+}  // namespace
+
+std::optional<Tokenizer> gguf_tokenizer(const io::GgufHeader& header) {
+  if (!header.arrays.contains(kTokens)) return std::nullopt;
+  return Conversion(header).make();
+}
+
+}  // namespace sluice
