@@ -1,4 +1,6 @@
 // Which family a config.json belongs to, and what it takes for keys that are absent or null.
+#include "tests/models/families.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +9,6 @@
 #include <tuple>
 #include <utility>
 
-#include "src/base/error.h"
-#include "src/models/registry.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/temp.h"
 
@@ -18,13 +18,6 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
-
-DecoderSpec parse_family(const std::string& architecture, const Json& fields) {
-  Json config = fields;
-  config["architectures"] = {architecture};
-  JsonFields json(config, "config.json");
-  return find_family(json).parse(json);
-}
 
 // Returns the attention of a model whose layers differ in nothing but their windows.
 const AttentionSpec& attention(const DecoderSpec& spec) {
@@ -43,16 +36,6 @@ bool turns(const DecoderSpec& spec, const AttentionSpec& a) {
   if (!a.rope) return false;
   const RopeConfig& rope = spec.ropes[a.angles];
   return rope.kind != RopeKind::proportional || rope.turning > 0;
-}
-
-std::string refusal(const std::string& architecture, const Json& fields) {
-  try {
-    parse_family(architecture, fields);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::refused);
-    return e.what();
-  }
-  return "accepted";
 }
 
 void expect_rope(const RopeConfig& rope, int64_t head_dim, const Json& expected) {

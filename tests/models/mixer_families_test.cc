@@ -7,31 +7,13 @@
 #include <string>
 #include <utility>
 
-#include "src/base/error.h"
-#include "src/models/registry.h"
+#include "tests/models/families.h"
 #include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
 
 using testing::HasSubstr;
-
-DecoderSpec parse_family(const std::string& architecture, const Json& fields) {
-  Json config = fields;
-  config["architectures"] = {architecture};
-  const JsonFields json(config, "config.json");
-  return find_family(json).parse(json);
-}
-
-std::string refusal(const std::string& architecture, const Json& fields) {
-  try {
-    parse_family(architecture, fields);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::refused);
-    return e.what();
-  }
-  return "accepted";
-}
 
 TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransformers) {
   const Json golden = parse_json(

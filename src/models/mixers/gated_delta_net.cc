@@ -91,8 +91,7 @@ MixerWidths GatedDeltaNetSpec::widths(Rank rank) const {
 void GatedDeltaNetSpec::check_ranks(Rank rank) const { check_heads(heads, key_heads, rank); }
 
 void GatedDeltaNetSpec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {
-  needs.max_cols = std::max(needs.max_cols, heads.size);
-  needs.state_keys = std::max(needs.state_keys, key_dim);
+  add_state(heads.size, key_dim, needs);
 }
 
 std::unique_ptr<Mixer> make_mixer(const GatedDeltaNetSpec& spec, const MixerPlace& place) {

@@ -115,8 +115,7 @@ MixerWidths MambaSpec::widths(Rank rank) const {
 void MambaSpec::check_ranks(Rank rank) const { check_heads(channels, {.size = 1}, rank); }
 
 void MambaSpec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {
-  needs.max_cols = std::max({needs.max_cols, channels.size, step_rank});
-  needs.state_keys = std::max(needs.state_keys, key_dim);
+  add_state(std::max(channels.size, step_rank), key_dim, needs);
 }
 
 std::unique_ptr<Mixer> make_mixer(const MambaSpec& spec, const MixerPlace& place) {

@@ -145,8 +145,7 @@ void Mamba2Spec::check_ranks(Rank rank) const {
 }
 
 void Mamba2Spec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {
-  needs.max_cols = std::max(needs.max_cols, heads.size);
-  needs.state_keys = std::max(needs.state_keys, key_dim);
+  add_state(heads.size, key_dim, needs);
 }
 
 std::unique_ptr<Mixer> make_mixer(const Mamba2Spec& spec, const MixerPlace& place) {

@@ -1,5 +1,7 @@
 #include "src/models/mixers/mixer.h"
 
+#include <algorithm>
+
 #include "src/base/error.h"
 #include "src/base/units.h"
 
@@ -17,6 +19,11 @@ void check_heads(const Dimension& heads, const Dimension& kv_heads, Rank rank) {
   fail(ErrorKind::usage,
        "--tensor-parallel-size {} does not divide the model's {} heads and {} KV heads evenly",
        rank.size, all, kv);
+}
+
+void add_state(int64_t columns, int64_t keys, WorkspaceNeeds& needs) {
+  needs.max_cols = std::max(needs.max_cols, columns);
+  needs.state_keys = std::max(needs.state_keys, keys);
 }
 
 int64_t padded_columns(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelRows; }

@@ -61,6 +61,9 @@ std::unique_ptr<Mixer> make_mixer(const ShortConvolutionSpec& spec, const MixerP
 // is added up over ranks may not.
 void check_heads(const Dimension& heads, const Dimension& kv_heads, Rank rank);
 
+// Adds the workspace of a mixer with a state: rows of so many columns, and keys of a head's state.
+void add_state(int64_t columns, int64_t keys, WorkspaceNeeds& needs);
+
 // Columns of outputs that lie side by side, each part in whole panels.
 int64_t padded_columns(int64_t outputs);
 int64_t padded_columns(std::span<const Dimension> parts, Rank rank);

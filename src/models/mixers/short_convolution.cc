@@ -45,8 +45,7 @@ MixerWidths ShortConvolutionSpec::widths(Rank rank) const {
 void ShortConvolutionSpec::check_ranks(Rank rank) const { check_heads(channels, channels, rank); }
 
 void ShortConvolutionSpec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {
-  needs.max_cols = std::max(needs.max_cols, channels.size);
-  needs.state_keys = std::max(needs.state_keys, int64_t{1});
+  add_state(channels.size, 1, needs);
 }
 
 std::unique_ptr<Mixer> make_mixer(const ShortConvolutionSpec& spec, const MixerPlace& place) {
