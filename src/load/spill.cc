@@ -1,5 +1,7 @@
 #include "src/load/spill.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -9,28 +11,89 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/load/spill_directory.h"
-#include "src/load/spill_header.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
 
-// One file for each checkpoint directory, scheme, choice of tensors and rank: what a changed
-// checkpoint left behind is replaced.
+// One file for each checkpoint directory, scheme, rank and layout of matrices (a GPU has another
+// than a CPU): what a changed checkpoint left behind is replaced.
 std::string file_name(const SpillKey& key, const ReadPlan& plan, const SpillLayout& layout) {
+  const TensorPlan& first = plan.tensors[layout.tensors.front().tensor];
   TextChecksum identity;
-  identity.add(
-      fmt::format("{}\n{}\n{}/{}\n", key.model.string(), key.scheme, key.rank.rank, key.rank.size));
-  for (const SpilledTensor& s : layout.tensors) {
-    identity.add(plan.tensors[s.tensor].stored->name);
-    identity.add("\n");
-  }
+  identity.add(fmt::format("{}\n{}\n{}/{}\n{}\n", key.model.string(), key.scheme, key.rank.rank,
+                           key.rank.size,
+                           static_cast<int>(plan.params[first.param].format.layout)));
   std::string model = io::printable(key.model.filename().string()).substr(0, 64);
   std::string scheme = key.scheme.find('=') == std::string::npos ? key.scheme : "rules";
   if (scheme.empty()) scheme = "none";
   return fmt::format("{}-{}-{}.spill", model, scheme, identity.digits().substr(0, 16));
 }
+
+// Returns the sizes that a record claims, where an index with `left` more bytes can have them.
+std::optional<SpilledTensor> sizes_of(const SpillRecord& record, uint64_t left) {
+  constexpr uint32_t kMostName = 64 * KiB;
+  SpilledTensor s{.planes = record.planes,
+                  .panels = record.panels,
+                  .panel_scales = record.panel_scales,
+                  .packing = record.packing,
+                  .name_bytes = record.name_bytes};
+  if (s.planes == 0 || s.planes > s.begin.size() || s.panels == 0 ||
+      s.panels > left / sizeof(uint64_t) / s.planes ||
+      s.panel_scales > left / sizeof(float) / s.panels || s.name_bytes > kMostName)
+    return std::nullopt;
+  std::copy_n(record.begin.begin(), s.begin.size(), s.begin.begin());
+  std::copy_n(record.panel_bytes.begin(), s.panel_bytes.size(), s.panel_bytes.begin());
+  return s;
+}
+
+// Returns whether the planes lie between the header and the index of a file.
+bool are_in_file(const SpilledTensor& s, uint64_t index_offset) {
+  for (size_t p = 0; p < s.planes; ++p) {
+    const uint64_t bytes = s.panels * s.panel_bytes[p];
+    if (s.begin[p] < kSpillHeaderBytes || s.begin[p] > index_offset ||
+        bytes > index_offset - s.begin[p])
+      return false;
+  }
+  return true;
+}
+
+// The tensors of a plan that a file may have.
+class TensorsByName {
+ public:
+  explicit TensorsByName(const ReadPlan& plan) : plan_(plan), all_(spill_layout(plan).tensors) {
+    for (size_t i = 0; i < all_.size(); ++i)
+      entries_.emplace_back(hash(spill_name(plan, all_[i].tensor)), i);
+    std::ranges::sort(entries_);
+  }
+
+  // Returns the tensor of this name that is packed as `theirs`, at their place; each once.
+  std::optional<SpilledTensor> take(const std::string& name, const SpilledTensor& theirs) {
+    const std::pair<uint64_t, size_t> first{hash(name), 0};
+    for (auto e = std::ranges::lower_bound(entries_, first);
+         e != entries_.end() && e->first == first.first; ++e) {
+      SpilledTensor& s = all_[e->second];
+      if (s.panels == 0 || s.packing != theirs.packing || s.planes != theirs.planes ||
+          s.panels != theirs.panels || s.panel_bytes != theirs.panel_bytes ||
+          s.panel_scales != theirs.panel_scales || spill_name(plan_, s.tensor) != name)
+        continue;
+      SpilledTensor taken = std::exchange(s, {});
+      taken.begin = theirs.begin;
+      return taken;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static uint64_t hash(const std::string& name) {
+    return checksum64(std::as_bytes(std::span(name)));
+  }
+
+  const ReadPlan& plan_;
+  std::vector<SpilledTensor> all_;
+  std::vector<std::pair<uint64_t, size_t>> entries_;  // hash of the name, place in all_
+};
 
 void remove_file(const fs::path& path) {
   std::error_code error;
@@ -65,7 +128,7 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   lists_ = ledger.lease(Place::host, Use::staging, "spill index", layout_.list_bytes());
   layout_ = spill_layout(plan, room);
   try {
-    fingerprint_ = fingerprint(layout_);
+    fingerprint_ = fingerprint();
     if (open_existing()) return;
     begin_filling();
   } catch (const Error& e) {
@@ -75,24 +138,10 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   }
 }
 
-std::string Spill::fingerprint(const SpillLayout& layout) const {
+std::string Spill::fingerprint() const {
   TextChecksum text;
   text.add(fmt::format("{} {}/{}\n", key_.scheme, key_.rank.rank, key_.rank.size));
   text.add(checkpoint_.identity());
-  for (const SpilledTensor& s : layout.tensors) {
-    const TensorPlan& t = plan_.tensors[s.tensor];
-    const Cut& cut = plan_.params[t.param].param->pieces[t.piece].cut;
-    const WeightFormat& format = plan_.params[t.param].format;
-    text.add(fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", t.stored->name,
-                         dtype_name(t.stored->dtype), t.stored->file, t.stored->offset, cut.row,
-                         cut.rows, cut.col, cut.cols, s.panel_bytes[0], s.panel_scales,
-                         s.begin[0]));
-    text.add(fmt::format("{} {} {} {}\n", dtype_name(format.dtype), format.bits,
-                         static_cast<int>(format.layout), s.planes));
-    const View& view = plan_.params[t.param].param->pieces[t.piece].view;
-    text.add(
-        fmt::format("{} {} {} {}\n", view.index.value_or(-1), view.first, view.group, view.stride));
-  }
   return text.digits();
 }
 
@@ -105,7 +154,7 @@ bool Spill::open_existing() {
     }
   }
   if (copies_.empty()) return false;
-  report_.bytes = layout_.file_bytes();
+  report_.bytes = copies_.front().size;
   report_.outcome = "reused";
   expect_panels();
   state_ = std::exchange(options_.verify, false) ? State::verifying : State::ready;
@@ -137,51 +186,82 @@ void Spill::begin_again() {
   }
 }
 
-// The tensors that an index holds, in its order. It may be anybody's: at worst they are not ours.
-SpillLayout Spill::layout_in_index(uint64_t tensors) const {
-  std::vector<uint32_t> found;
-  for (uint64_t i = 0; i < tensors; ++i) {
-    uint32_t tensor = at<Record>(i * kSpillRecordBytes)->tensor;
-    if (tensor < plan_.tensors.size() && (found.empty() || tensor > found.back()))
-      found.push_back(tensor);
+// Reads what an index has of the plan's tensors, into ours: nothing where it is damaged, or was not
+// written by us. It may be anybody's: at worst they are not ours.
+std::optional<SpillLayout> Spill::read_index(const io::Fd& fd, const fs::path& path,
+                                             const SpillHeader& header) {
+  TensorsByName ours(plan_);
+  SpillIndexReader index(fd, path, header);
+  SpillLayout found{{}, std::vector<int32_t>(plan_.tensors.size(), -1), header.index_offset};
+  for (uint64_t i = 0; i < header.tensors; ++i) {
+    SpillRecord record;
+    if (!index.read(std::as_writable_bytes(std::span(&record, 1)))) return std::nullopt;
+    std::optional<SpilledTensor> theirs = sizes_of(record, index.left());
+    if (!theirs) return std::nullopt;
+    const uint64_t end = theirs->place_in_index(0);
+    std::string name(theirs->scales - theirs->name, '\0');
+    if (!index.read(std::as_writable_bytes(std::span(name)))) return std::nullopt;
+    name.resize(record.name_bytes);
+    std::optional<SpilledTensor> s = ours.take(name, *theirs);
+    if (!s) {
+      if (!index.skip(end - theirs->scales)) return std::nullopt;
+      continue;
+    }
+    const uint64_t at = found.index_bytes;
+    found.index_bytes = s->place_in_index(at);
+    if (found.index_bytes > index_.bytes().size() || !are_in_file(*s, header.index_offset) ||
+        !index.read(index_.bytes().subspan(s->scales, end - theirs->scales)))
+      return std::nullopt;
+    *this->at<SpillRecord>(s->record) = record;
+    found.entry_of[s->tensor] = static_cast<int32_t>(found.tensors.size());
+    found.tensors.push_back(*s);
   }
-  return spill_layout(plan_, found);
+  if (index.left() > 0 || index.checksum() != header.index_checksum) return std::nullopt;
+  return found;
 }
 
-// Opens a copy if it is usable. A run with another budget may have chosen other tensors if there
-// was no room for all: its file is used if it saves the sweep about as much as our choice would.
+// Opens a copy if it is usable. A run with another plan or budget may have chosen other tensors:
+// its file is used if it saves the sweep about as much as our choice would.
 bool Spill::open_copy(const fs::path& path) {
   constexpr double kAboutAsMuch = 1.05;
   std::optional<SpillHeader> header = read_spill_header(path);
-  if (!header || header->index_bytes > index_.bytes().size() ||
-      header->tensors > header->index_bytes / kSpillRecordBytes) {
-    return false;
-  }
+  if (!header || header->fingerprint != fingerprint_) return false;
   io::Fd fd = io::open_regular(path);
   io::CheckpointFile file = io::describe_file(fd, path, path.filename().string());
-  SpillLayout theirs = layout_;
-  std::string index_checksum = index_checksum_;
-  if (copies_.empty()) {
-    index_checksum = read_spill_index(fd, path, *header, index_.bytes());
-    theirs = layout_in_index(header->tensors);
-  }
-  // Copies with one index hold the same codes: it has their checksums.
-  bool intact = header->index_checksum == index_checksum &&
-                header->index_offset == theirs.codes_end &&
-                header->index_bytes == theirs.index_bytes && file.size == theirs.file_bytes();
-  auto sweep = static_cast<double>(sweep_bytes(plan_, layout_));
-  bool helps = static_cast<double>(sweep_bytes(plan_, theirs)) <= kAboutAsMuch * sweep;
-  if (!intact || !helps || !has_what_is_needed(theirs) ||
-      header->fingerprint != fingerprint(theirs) ||
-      theirs.file_bytes() > spill_limit(path.parent_path(), options_.limit, calls_)) {
+  if (file.size != header->index_offset + header->index_bytes ||
+      file.size > spill_limit(path.parent_path(), options_.limit, calls_))
     return false;
+  if (copies_.empty()) {
+    std::optional<SpillLayout> theirs = read_index(fd, path, *header);
+    posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    auto sweep = static_cast<double>(sweep_bytes(plan_, layout_));
+    if (!theirs || !has_what_is_needed(*theirs) ||
+        static_cast<double>(sweep_bytes(plan_, *theirs)) > kAboutAsMuch * sweep)
+      return false;
+    layout_ = std::move(*theirs);
+    header_ = *header;
+  } else if (header->index_checksum != header_.index_checksum ||
+             header->index_offset != header_.index_offset ||
+             header->index_bytes != header_.index_bytes) {
+    return false;  // copies with one index hold the same codes: it has their checksums
   }
-  layout_ = std::move(theirs);
-  fingerprint_ = header->fingerprint;
-  index_checksum_ = index_checksum;
   file.ctime_ns.reset();  // every use sets its access time
   copies_.push_back(file);
   return true;
+}
+
+void Spill::write_records() {
+  for (const SpilledTensor& s : layout_.tensors) {
+    SpillRecord& record = *at<SpillRecord>(s.record);
+    std::ranges::copy(s.begin, record.begin.begin());
+    std::ranges::copy(s.panel_bytes, record.panel_bytes.begin());
+    record.panels = s.panels;
+    record.panel_scales = s.panel_scales;
+    record.packing = s.packing;
+    record.planes = s.planes;
+    record.name_bytes = s.name_bytes;
+    std::ranges::copy(spill_name(plan_, s.tensor), at<char>(s.name));
+  }
 }
 
 void Spill::expect_panels() {
@@ -226,10 +306,7 @@ void Spill::begin_filling() {
   if (rooms.empty()) throw *why;
   uint64_t most = 0;
   for (const auto& [path, room] : rooms) most = std::max(most, room);
-  if (most < layout_.file_bytes()) {
-    layout_ = spill_layout(plan_, most);
-    fingerprint_ = fingerprint(layout_);
-  }
+  layout_ = spill_layout(plan_, most);
   std::lock_guard lock(mutex_);
   for (const auto& [path, room] : rooms) {
     if (room < layout_.file_bytes()) continue;
@@ -251,6 +328,7 @@ void Spill::begin_filling() {
     return;
   }
   std::memset(index_.data(), 0, index_.bytes().size());
+  write_records();
   expect_panels();
   state_ = State::filling;
 }
@@ -286,11 +364,13 @@ Weight Spill::weight(const Move& move, const io::ReadResult& read) const {
 }
 
 EncodeStats Spill::stats(uint32_t tensor) const {
-  const Record& r = *at<Record>(layout_.find(tensor)->record);
+  const SpillRecord& r = *at<SpillRecord>(layout_.find(tensor)->record);
   return {r.error_squares, r.value_squares, r.max_error, r.not_finite, r.elements};
 }
 
-float Spill::amax(uint32_t tensor) const { return at<Record>(layout_.find(tensor)->record)->amax; }
+float Spill::amax(uint32_t tensor) const {
+  return at<SpillRecord>(layout_.find(tensor)->record)->amax;
+}
 
 void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch) {
   const SpilledTensor& s = *layout_.find(move.tensor);
@@ -373,8 +453,13 @@ bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t
   std::ranges::copy(scales, index_scales.begin());
   EncodeStats sum = stats(move.tensor);
   sum.add(rows.stats);
-  *at<Record>(s.record) = {sum.error_squares, sum.value_squares, sum.not_finite, sum.elements,
-                           sum.max_error,     rows.amax,         move.tensor};
+  SpillRecord& record = *at<SpillRecord>(s.record);
+  record.error_squares = sum.error_squares;
+  record.value_squares = sum.value_squares;
+  record.not_finite = sum.not_finite;
+  record.elements = sum.elements;
+  record.max_error = sum.max_error;
+  record.amax = rows.amax;
   return true;
 }
 

@@ -27,6 +27,7 @@
 #include "io/reader.h"
 #include "quant/encode.h"
 #include "src/base/error.h"
+#include "src/load/spill_header.h"
 #include "src/memory/buffer.h"
 #include "src/memory/ledger.h"
 #include "src/plan/spill_layout.h"
@@ -118,24 +119,13 @@ class Spill {
 
  private:
   using FreshCopy = std::pair<std::filesystem::path, std::shared_ptr<io::NewFile>>;
-  // A tensor's record in the index; `tensor` is its number in the plan.
-  struct Record {
-    double error_squares = 0;
-    double value_squares = 0;
-    int64_t not_finite = 0;
-    int64_t elements = 0;
-    float max_error = 0;
-    float amax = 0;
-    uint32_t tensor = 0;
-    std::byte unused[20] = {};
-  };
-  static_assert(sizeof(Record) == kSpillRecordBytes);
-
   // Returns false when the rows were there before, or are not to be kept.
   bool take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums);
   bool open_existing();
   bool open_copy(const std::filesystem::path& path);
-  SpillLayout layout_in_index(uint64_t tensors) const;
+  std::optional<SpillLayout> read_index(const io::Fd& fd, const std::filesystem::path& path,
+                                        const SpillHeader& header);
+  void write_records();
   bool has_what_is_needed(const SpillLayout& layout) const;
   void write(const io::NewFile& file, const Move& move, const Weight& rows,
              std::span<std::byte> scratch);
@@ -146,7 +136,7 @@ class Spill {
   void drop_fresh(const FreshCopy& copy, const Error& why);   // with mutex_ held
   void turn_off(const std::string& reason, bool damaged);     // with mutex_ held
   bool is_replaced(const std::filesystem::path& path) const;  // with mutex_ held
-  std::string fingerprint(const SpillLayout& layout) const;
+  std::string fingerprint() const;
   template <class T>
   T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(index_.data() + offset);
@@ -162,9 +152,9 @@ class Spill {
   std::vector<std::filesystem::path> paths_;  // one in each directory
   SpillLayout layout_;
   std::string fingerprint_;
-  Buffer index_;
-  Lease lists_;                 // of the layout, and of the panels
-  std::string index_checksum_;  // of the copies that were there before
+  Buffer index_;        // of the tensors of the plan that the file has
+  Lease lists_;         // of the layout, and of the panels
+  SpillHeader header_;  // of the copies that were there before
   std::atomic<State> state_ = State::off;
 
   mutable std::mutex mutex_;      // guards everything below, and the index while it is filled

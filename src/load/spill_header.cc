@@ -2,17 +2,17 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "io/json_header.h"
-#include "src/base/checksum.h"
 #include "src/base/error.h"
-#include "src/plan/spill_layout.h"
+#include "src/base/units.h"
 
 namespace sluice {
 namespace {
 
-constexpr const char* kFormat = "sluice.spill/1";
+constexpr const char* kFormat = "sluice.spill/2";
 
 std::string header_text(const SpillHeader& h) {
   Json json{{"format", kFormat},
@@ -46,13 +46,43 @@ std::optional<SpillHeader> read_spill_header(const std::filesystem::path& path) 
   }
 }
 
-std::string read_spill_index(const io::Fd& fd, const std::filesystem::path& path,
-                             const SpillHeader& header, std::span<std::byte> index) {
-  index = index.first(header.index_bytes);
-  io::read_exactly(fd, path, header.index_offset,
-                   {reinterpret_cast<char*>(index.data()), index.size()});
-  posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-  return checksum128(index);
+SpillIndexReader::SpillIndexReader(const io::Fd& fd, const std::filesystem::path& path,
+                                   const SpillHeader& header)
+    : fd_(fd),
+      path_(path),
+      offset_(header.index_offset),
+      left_(header.index_bytes),
+      memory_(std::min(header.index_bytes, 64 * KiB)) {}
+
+std::span<const std::byte> SpillIndexReader::next(uint64_t most) {
+  if (ahead_.empty()) {
+    const std::span<std::byte> to =
+        std::span(memory_).first(std::min<uint64_t>(left_, memory_.size()));
+    io::read_exactly(fd_, path_, offset_, {reinterpret_cast<char*>(to.data()), to.size()});
+    checksum_.add({reinterpret_cast<const char*>(to.data()), to.size()});
+    offset_ += to.size();
+    ahead_ = to;
+  }
+  const std::span<const std::byte> bytes = ahead_.first(std::min<uint64_t>(most, ahead_.size()));
+  ahead_ = ahead_.subspan(bytes.size());
+  left_ -= bytes.size();
+  return bytes;
+}
+
+bool SpillIndexReader::read(std::span<std::byte> to) {
+  if (to.size() > left_) return false;
+  while (!to.empty()) {
+    const std::span<const std::byte> bytes = next(to.size());
+    std::ranges::copy(bytes, to.begin());
+    to = to.subspan(bytes.size());
+  }
+  return true;
+}
+
+bool SpillIndexReader::skip(uint64_t bytes) {
+  if (bytes > left_) return false;
+  while (bytes > 0) bytes -= next(bytes).size();
+  return true;
 }
 
 io::CheckpointFile finish_spill_file(io::NewFile& file, SpillHeader header,

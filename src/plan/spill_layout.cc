@@ -1,9 +1,13 @@
 #include "src/plan/spill_layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "src/base/checksum.h"
 #include "src/base/units.h"
 
 namespace sluice {
@@ -11,6 +15,18 @@ namespace {
 
 constexpr uint64_t kCodesAlignment = 4096;  // tensors share no page
 constexpr uint64_t kIndexAlignment = 64;
+
+// Checksum of how a tensor is stored and packed: a file made by another plan has the same planes
+// where it has the same one.
+uint64_t packing(const TensorPlan& tensor, const Piece& piece, const WeightFormat& format) {
+  const View& v = piece.view;
+  const std::string text = fmt::format(
+      "{} {} {} | {} {} {} {} | {} {} {} {} | {} {} {}", dtype_name(tensor.stored->dtype),
+      tensor.stored->file, tensor.stored->offset, piece.cut.row, piece.cut.rows, piece.cut.col,
+      piece.cut.cols, v.index.value_or(-1), v.first, v.group, v.stride, dtype_name(format.dtype),
+      format.bits, static_cast<int>(format.layout));
+  return checksum64(std::as_bytes(std::span(text)));
+}
 
 std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
   const TensorPlan& tensor = plan.tensors[t];
@@ -33,12 +49,9 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
     s.panel_bytes[i] = plane_bytes(param.format, kPlanes[i], kPanelRows, param.param->cols);
   if (s.planes == 1)
     s.panel_scales = static_cast<uint64_t>(panel_scales(param.format, param.param->cols));
+  s.packing = packing(tensor, piece, param.format);
+  s.name_bytes = static_cast<uint32_t>(spill_name(plan, t).size());
   return s;
-}
-
-uint64_t index_bytes(const SpilledTensor& s) {
-  return kSpillRecordBytes + round_up(s.panels * s.panel_scales * sizeof(float), kIndexAlignment) +
-         round_up(s.panels * s.planes * sizeof(uint64_t), kIndexAlignment);
 }
 
 // Bytes of a tensor's planes in the file, each from a page on.
@@ -62,7 +75,7 @@ std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
   std::ranges::stable_sort(all, {}, rank);
   uint64_t taken = kSpillHeaderBytes;
   std::erase_if(all, [&](const SpilledTensor& s) {
-    uint64_t bytes = file_bytes(s) + index_bytes(s);
+    uint64_t bytes = file_bytes(s) + SpilledTensor(s).place_in_index(0);
     if (bytes > most_bytes || taken > most_bytes - bytes) return true;
     taken += bytes;
     return false;
@@ -76,7 +89,6 @@ SpillLayout lay_out(const ReadPlan& plan, std::vector<SpilledTensor> tensors) {
   SpillLayout layout;
   layout.entry_of.assign(plan.tensors.size(), -1);
   layout.tensors = std::move(tensors);
-  uint64_t index = layout.tensors.size() * kSpillRecordBytes;
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     SpilledTensor& s = layout.tensors[i];
     layout.entry_of[s.tensor] = static_cast<int32_t>(i);
@@ -84,27 +96,37 @@ SpillLayout lay_out(const ReadPlan& plan, std::vector<SpilledTensor> tensors) {
       s.begin[p] = layout.codes_end;
       layout.codes_end = round_up(s.begin[p] + s.panels * s.panel_bytes[p], kCodesAlignment);
     }
-    s.record = i * kSpillRecordBytes;
-    s.scales = index;
-    s.checksums = round_up(s.scales + s.panels * s.panel_scales * sizeof(float), kIndexAlignment);
-    index = round_up(s.checksums + s.panels * s.planes * sizeof(uint64_t), kIndexAlignment);
+    layout.index_bytes = s.place_in_index(layout.index_bytes);
   }
-  layout.index_bytes = index;
   return layout;
 }
 
 }  // namespace
 
-SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
-  return lay_out(plan, chosen(plan, most_bytes));
+uint64_t SpilledTensor::place_in_index(uint64_t at) {
+  record = at;
+  name = record + kSpillRecordBytes;
+  scales = round_up(name + name_bytes, kIndexAlignment);
+  checksums = round_up(scales + panels * panel_scales * sizeof(float), kIndexAlignment);
+  return round_up(checksums + panels * planes * sizeof(uint64_t), kIndexAlignment);
 }
 
-SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors) {
-  std::vector<SpilledTensor> all;
-  for (uint32_t t : tensors) {
-    if (auto s = spilled_form(plan, t)) all.push_back(*s);
-  }
-  return lay_out(plan, std::move(all));
+std::string spill_name(const ReadPlan& plan, uint32_t tensor) {
+  const TensorPlan& t = plan.tensors[tensor];
+  const Piece& piece = plan.params[t.param].param->pieces[t.piece];
+  const View& v = piece.view;
+  const Cut& cut = piece.cut;
+  std::string name = t.stored->name;
+  if (v.index) name += fmt::format("[{}]", *v.index);
+  if (v.first != 0 || v.stride != v.group)
+    name += fmt::format(" {}+{} of {}", v.first, v.group, v.stride);
+  if (cut.rows != piece.rows || cut.cols != piece.cols)
+    name += fmt::format(" rows {}+{} columns {}+{}", cut.row, cut.rows, cut.col, cut.cols);
+  return name;
+}
+
+SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
+  return lay_out(plan, chosen(plan, most_bytes));
 }
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor) {

@@ -5,13 +5,15 @@
 //
 //   file   header (kSpillHeaderBytes) | a plane of a tensor (codes, scales and zeros of groups),
 //          panel after panel, from a multiple of 4096 on | ... | index
-//   index  a record of kSpillRecordBytes for each tensor | its float32 scales, its checksums
-//          (XXH3-64 of a panel of a plane) | ...
+//   index  for each tensor: a record of kSpillRecordBytes, which says where its planes are | its
+//          name | its float32 scales | its checksums (XXH3-64 of a panel of a plane); each begins
+//          at a multiple of 64
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "src/plan/read_plan.h"
@@ -19,7 +21,7 @@
 namespace sluice {
 
 inline constexpr uint64_t kSpillHeaderBytes = 16384;
-inline constexpr uint64_t kSpillRecordBytes = 64;
+inline constexpr uint64_t kSpillRecordBytes = 192;
 
 struct SpilledTensor {
   using OfPlanes = std::array<uint64_t, io::kMostExtents>;  // in the order of kPlanes
@@ -30,14 +32,19 @@ struct SpilledTensor {
   OfPlanes panel_bytes = {};
   OfPlanes begin = {};        // offsets in the file
   uint64_t panel_scales = 0;  // float32 of one panel, in the index
+  uint64_t packing = 0;       // checksum of all that decides what the planes hold, beside the name
+  uint32_t name_bytes = 0;
   // Offsets in the index.
   uint64_t record = 0;
+  uint64_t name = 0;
   uint64_t scales = 0;
   uint64_t checksums = 0;  // those of a plane's panels behind those of the plane before
 
   uint64_t bytes() const {
     return panels * std::accumulate(panel_bytes.begin(), panel_bytes.end(), uint64_t{0});
   }
+  // Gives it the part of the index from `at` on, and returns the part's end.
+  uint64_t place_in_index(uint64_t at);
   // The place of a plane of some rows, which begin a panel and end with one, or are the last.
   io::Extent extent(size_t plane, int64_t first_row, int64_t rows) const {
     const auto first = static_cast<uint64_t>(first_row / kPanelRows);
@@ -66,8 +73,8 @@ struct SpillLayout {
 
 // Lays out all tensors, or those that fit `most_bytes`: tensors that the plan streams come first.
 SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX);
-// The layout of just these tensors, in their order, without those that cannot be spilled.
-SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors);
+// Names a tensor of a plan in the index: as the checkpoint does, with the part that the plan takes.
+std::string spill_name(const ReadPlan& plan, uint32_t tensor);
 
 // Bytes that a sweep for one token reads of one of its tensors, and of all: from the spill cache
 // the tensors in `spilled` (none in the first sweep), the others from the checkpoint. Tensors of

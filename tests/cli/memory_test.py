@@ -122,7 +122,7 @@ class MemoryTest(Case):
         self.assert_fails(2, "--verify-spill", *plain, "--verify-spill")
 
     def test_what_a_spill_file_says_cannot_speak_to_the_terminal(self):
-        header = {"format": "sluice.spill/1", "model": "m\x1b[31m\n", "scheme": "s\x07", "fingerprint": "",
+        header = {"format": "sluice.spill/2", "model": "m\x1b[31m\n", "scheme": "s\x07", "fingerprint": "",
                   "tensors": 0, "index_offset": 0, "index_bytes": 0, "index_checksum": ""}
         (self.path / "a.spill").write_bytes(json.dumps(header).encode().ljust(16384, b"\0"))
         listed = sluice("spill", "--spill-dir", self.path).stdout

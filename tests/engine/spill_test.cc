@@ -4,6 +4,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstring>
+
+#include "src/base/checksum.h"
+#include "src/load/spill_header.h"
 #include "tests/engine/spill_model.h"
 #include "tests/support/sanitized.h"
 
@@ -178,6 +183,52 @@ TEST_F(SpillTest, ADirectoryThatCannotBeWrittenCostsSpeedOnly) {
   EXPECT_EQ(out.bits, resident(options()).bits);
   EXPECT_FALSE(out.spill.outcome.empty());
   EXPECT_EQ(out.stream.spilled_bytes, 0u);
+}
+
+// Tensors are found by their names, whatever else another plan has put into the file.
+TEST_F(SpillTest, AnotherPlansFileHasTheTensorsOfThisOne) {
+  SessionOptions fewer = options();
+  fewer.quantize.roles = {ParamRole::linear};
+  const std::string expected = resident(fewer).bits;
+  EXPECT_EQ(outcome(fewer).spill.outcome, "written");
+  const uint64_t size = fs::file_size(only_file());
+  EXPECT_EQ(outcome(options()).spill.outcome, "written") << "it streams the head too";
+  EXPECT_GT(fs::file_size(only_file()), size);
+  const Outcome again = outcome(fewer);
+  EXPECT_EQ(again.spill.outcome, "reused");
+  EXPECT_EQ(again.bits, expected);
+  EXPECT_GT(again.stream.spilled_bytes, 0u);
+}
+
+// Sizes and places that no writer has put into an index, under its checksum.
+TEST_F(SpillTest, AnIndexThatLiesIsNotBelieved) {
+  const std::string expected = resident(options()).bits;
+  outcome(options());
+  const std::string good = test::read_file(only_file());
+  const Json header = Json::parse(good.substr(0, good.find('\0')));
+  const auto index_offset = header["index_offset"].get<uint64_t>();
+  const auto lie = [&](size_t field, uint64_t value, size_t bytes) {
+    std::string index = good.substr(index_offset);
+    std::memcpy(index.data() + field, &value, bytes);
+    Json now = header;
+    now["index_checksum"] = checksum128(std::as_bytes(std::span(index)));
+    std::string text = now.dump();
+    text.resize(kSpillHeaderBytes);
+    test::write_file(
+        only_file(),
+        text + good.substr(kSpillHeaderBytes, index_offset - kSpillHeaderBytes) + index);
+    EXPECT_EQ(outcome(options()).bits, expected) << field << ": " << value;
+    if (list_spill_files(cache()).empty()) outcome(options());
+    EXPECT_TRUE(test::read_file(only_file()) == good) << field << ": " << value;
+  };
+  for (uint64_t value : {uint64_t{0}, uint64_t{1} << 62, UINT64_MAX}) {
+    for (size_t field : {offsetof(SpillRecord, begin), offsetof(SpillRecord, panel_bytes),
+                         offsetof(SpillRecord, panels), offsetof(SpillRecord, panel_scales)})
+      lie(field, value, sizeof(uint64_t));
+    for (size_t field : {offsetof(SpillRecord, planes), offsetof(SpillRecord, name_bytes)})
+      lie(field, value == 0 ? 0 : UINT32_MAX - value % 2, sizeof(uint32_t));
+  }
+  lie(offsetof(SpillRecord, begin), kSpillHeaderBytes + 16, sizeof(uint64_t));
 }
 
 // A copy in each of two directories: either may be missing, cut short or unusable.

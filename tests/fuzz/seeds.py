@@ -342,7 +342,7 @@ SEEDS = {
     "safetensors": lambda: files("**/*.safetensors"),
     "shard_index": lambda: files("**/*.index.json"),
     "spill_header": lambda: [joined(json.dumps(
-        {"format": "sluice.spill/1", "model": "m", "scheme": "int8", "fingerprint": "f",
+        {"format": "sluice.spill/2", "model": "m", "scheme": "int8", "fingerprint": "f",
          "tensors": 1, "index_offset": 16384, "index_bytes": 64, "index_checksum": "c"}),
         bytes(17000))],
     "tokenizer": lambda: [joined(json.dumps(file), "AB <s> ab x\u00e9 abbc.")
