@@ -31,7 +31,7 @@ Json engine_json(const EngineStats& s, double seconds) {
           {"prompt_tokens", s.prompt_tokens},
           {"prefix_tokens", s.prefix_tokens},
           {"generated_tokens", s.generated_tokens},
-          {"guessed_tokens", s.guessed},
+          {"guessed_tokens", s.drafted},
           {"accepted_tokens", s.accepted},
           {"tokens_per_second", share(s.generated_tokens, seconds)},
           {"most_running", s.most_running},

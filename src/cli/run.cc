@@ -104,7 +104,7 @@ Json timings_json(const Session& session, size_t prompt, int64_t prefix, const R
           {"prefill_tokens_per_second", rate(computed, r.prefill_seconds)},
           {"generated_tokens", r.ids.size()},
           {"decode_steps", r.steps},
-          {"guessed_tokens", r.guessed},
+          {"guessed_tokens", r.drafted},
           {"accepted_tokens", r.accepted},
           {"decode_seconds", r.decode_seconds},
           {"decode_tokens_per_second", rate(static_cast<double>(later), r.decode_seconds)}};

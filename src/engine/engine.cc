@@ -115,7 +115,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
     fail(ErrorKind::runtime, "interrupted after {} tokens", stats_.generated_tokens);
   if (idle()) return {};
   if (runner_.keys_end()) renew_keys();
-  guess(stop);
+  draft(stop);
   auto start = Clock::now();
   const std::vector<ScheduledJob>& step = scheduler_.schedule();
   check(!step.empty(), "a step without requests");
@@ -128,7 +128,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   auto computed = Clock::now();
   std::vector<Output> outputs;
   sample_all(hidden, step, outputs);
-  // After sampling, because a CUDA device has finished only now, and guesses need logits.
+  // After sampling, because a CUDA device has finished only now, and draft tokens need logits.
   if (!prompts) learn_cost(stats_.rows - rows_before, seconds_between(scheduled, Clock::now()));
   for (const ScheduledJob& s : step) settle(s, outputs);
   std::erase_if(outputs, [](const Output& out) { return out.ids.empty() && !out.finished; });
@@ -162,36 +162,37 @@ void Engine::renew_keys() {
   }
 }
 
-// Guesses for the sequences that generate; together as many as there are rows of logits for.
-void Engine::guess(const std::stop_token& stop) {
+// Proposes tokens for the sequences that generate; together as many as there are rows of logits
+// for.
+void Engine::draft(const std::stop_token& stop) {
   int64_t running = std::max<int64_t>(scheduler_.running(), 1);
   int64_t rows = std::min(kSpeculativeRows, runner_.max_logits_rows() / running);
   for (auto& [id, active] : active_) {
     Active& a = *active;
-    a.guesses.clear();
-    a.guessed_by = nullptr;
+    a.draft_ids.clear();
+    a.drafted_by = nullptr;
     if (a.result.ids.empty() || a.sequence.length() + 1 != std::ssize(a.ids)) continue;
     int64_t left = a.request.max_tokens - std::ssize(a.result.ids) - 1;
     if (const auto last = runner_.keys_end(); last && a.first_length <= *last)
       left = std::min(left, *last - std::ssize(a.ids));  // longer sequences have other keys
-    a.guesses = guesses_for(a, std::min(left, rows - 1), stop);
-    if (a.constraint) a.guesses.resize(a.constraint->allowed(a.guesses));
+    a.draft_ids = propose_for(a, std::min(left, rows - 1), stop);
+    if (a.constraint) a.draft_ids.resize(a.constraint->allowed(a.draft_ids));
   }
 }
 
-std::vector<int32_t> Engine::guesses_for(Active& a, int64_t most, const std::stop_token& stop) {
+std::vector<int32_t> Engine::propose_for(Active& a, int64_t most, const std::stop_token& stop) {
   std::vector<int32_t> found;
   int64_t sequences = std::max<int64_t>(scheduler_.running(), 1);
   auto ask = [&](Source& source, auto&& make) {
     auto start = Clock::now();
     found = make(source.length.choose(most, cost_, sequences));
     source.seconds = seconds_between(start, Clock::now());
-    if (!found.empty()) a.guessed_by = &source;
+    if (!found.empty()) a.drafted_by = &source;
   };
-  if (a.request.lookup) ask(a.lookup, [&](int64_t n) { return lookup_guesses(a.ids, n); });
+  if (a.request.lookup) ask(a.lookup, [&](int64_t n) { return lookup_draft(a.ids, n); });
   if (found.empty() && a.request.draft != nullptr) {
     ask(a.draft, [&](int64_t n) {
-      return n > 0 ? a.request.draft->guesses(a.ids, n, stop) : std::vector<int32_t>();
+      return n > 0 ? a.request.draft->propose(a.ids, n, stop) : std::vector<int32_t>();
     });
   }
   return found;
@@ -203,8 +204,8 @@ Tensor Engine::run_model(std::span<const ScheduledJob> step) {
   for (const ScheduledJob& s : step) {
     Active& a = static_cast<Active&>(*s.job);
     if (!a.begun) a.begun = Clock::now();
-    a.guessed = s.guesses;
-    a.ids.insert(a.ids.end(), a.guesses.begin(), a.guesses.begin() + s.guesses);
+    a.drafted = s.drafted;
+    a.ids.insert(a.ids.end(), a.draft_ids.begin(), a.draft_ids.begin() + s.drafted);
     int64_t first = a.sequence.length();
     parts.push_back(
         {&a.sequence,
@@ -214,13 +215,13 @@ Tensor Engine::run_model(std::span<const ScheduledJob> step) {
   }
   Tensor hidden = runner_.step(parts);
   for (const ScheduledJob& s : step)
-    s.job->ids.resize(s.job->ids.size() - static_cast<size_t>(s.guesses));
+    s.job->ids.resize(s.job->ids.size() - static_cast<size_t>(s.drafted));
   stats_.rows += rows;
   return hidden;
 }
 
 // Adds the rows whose logits are needed: those of the prompt whose next tokens' logprobs are
-// requested; at the end of all tokens the last row and those of the guesses.
+// requested; at the end of all tokens the last row and those of draft tokens.
 void Engine::want_rows(Active& a, const ScheduledJob& s, std::vector<Wanted>& wanted) {
   int64_t end = a.sequence.length(), first = end - s.rows;
   if (a.request.sampling.prompt_logprobs) {
@@ -229,7 +230,7 @@ void Engine::want_rows(Active& a, const ScheduledJob& s, std::vector<Wanted>& wa
       wanted.push_back({&a, p - first, p});
   }
   const bool samples = a.sampled && a.request.max_tokens > 0;
-  for (int64_t p = end - s.guesses - 1; samples && p < end; ++p)
+  for (int64_t p = end - s.drafted - 1; samples && p < end; ++p)
     wanted.push_back({&a, p - first, p});
 }
 
@@ -242,7 +243,7 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
   for (const ScheduledJob& s : step) {
     Active& a = static_cast<Active&>(*s.job);
     a.right = 0;
-    a.sampled = a.sequence.length() - s.guesses == std::ssize(a.ids);
+    a.sampled = a.sequence.length() - s.drafted == std::ssize(a.ids);
     a.verifying = a.sampled;
     a.first = a.sampled && a.result.ids.empty();
     if (a.beams == nullptr) {
@@ -305,11 +306,11 @@ void Engine::use_logits(const Wanted& w, int64_t row) {
   }
 }
 
-// Each row's logits give the token that comes after it, as long as the guesses before it were right
-// and the sequence goes on.
+// Each row's logits give the token that comes after it, as long as the draft tokens before it were
+// right and the sequence goes on.
 void Engine::verify(Active& a, int64_t row) {
   int32_t id = sample(a, row);
-  a.verifying = !a.ended && a.right < a.guessed && id == a.guesses[static_cast<size_t>(a.right)];
+  a.verifying = !a.ended && a.right < a.drafted && id == a.draft_ids[static_cast<size_t>(a.right)];
   if (a.verifying) ++a.right;
 }
 
@@ -440,16 +441,16 @@ void Engine::count_slots(const Sequence& sequence) {
 void Engine::settle(const ScheduledJob& scheduled, std::vector<Output>& outputs) {
   Active& a = static_cast<Active&>(*scheduled.job);
   a.output = nullptr;
-  a.sequence.truncate(a.sequence.length() - scheduled.guesses + a.right);
+  a.sequence.truncate(a.sequence.length() - scheduled.drafted + a.right);
   count_slots(a.sequence);
   const int64_t length = a.sequence.length();
   const bool end_of_prompt = length == runner_.blocks().last_border(a.prompt_tokens - 1);
   a.sequence.table().remember(std::span(a.ids).first(static_cast<size_t>(length)), end_of_prompt);
-  if (a.guessed_by != nullptr)
-    a.guessed_by->length.learn(a.guessed, a.right, a.guessed_by->seconds);
-  a.result.guessed += a.guessed;
+  if (a.drafted_by != nullptr)
+    a.drafted_by->length.learn(a.drafted, a.right, a.drafted_by->seconds);
+  a.result.drafted += a.drafted;
   a.result.accepted += a.right;
-  stats_.guessed += a.guessed;
+  stats_.drafted += a.drafted;
   stats_.accepted += a.right;
   if (a.sampled) {
     a.result.steps += a.first ? 0 : 1;

@@ -34,7 +34,7 @@ struct OutputId {
 // and text of its RequestResult. Beams are output at the end, all at once.
 struct Output {
   OutputId id;
-  std::vector<int32_t> ids;  // several where guesses were right; none with an error
+  std::vector<int32_t> ids;  // several where draft tokens were right; none with an error
   std::string text;          // may be empty, as a stop string or a character may have begun
   std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
   bool finished = false;                // its result can be taken
@@ -47,7 +47,7 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // prompt tokens of all requests
   int64_t prefix_tokens = 0;  // prompt tokens found in the KV cache
   int64_t generated_tokens = 0;
-  int64_t guessed = 0;  // tokens that were guessed ahead
+  int64_t drafted = 0;  // draft tokens that were verified
   int64_t accepted = 0;
   int64_t preemptions = 0;
   BlockStats blocks;
@@ -103,8 +103,8 @@ class Engine {
 
   void take_sampling_memory(const Request& request);
   void renew_keys();
-  void guess(const std::stop_token& stop);
-  std::vector<int32_t> guesses_for(Active& active, int64_t most, const std::stop_token& stop);
+  void draft(const std::stop_token& stop);
+  std::vector<int32_t> propose_for(Active& active, int64_t most, const std::stop_token& stop);
   Tensor run_model(std::span<const ScheduledJob> step);
   void sample_all(Tensor hidden, std::span<const ScheduledJob> step, std::vector<Output>& outputs);
   // A row of the model's output whose logits are wanted.

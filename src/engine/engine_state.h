@@ -47,10 +47,10 @@ struct Engine::GrammarMemory {
   grammar::TokenMasks masks;
 };
 
-// A source of guesses for one sequence, and its recent success.
+// A source of draft tokens for one sequence, and its recent success.
 struct Engine::Source {
-  GuessLength length;
-  double seconds = 0;  // that the last guesses took
+  DraftLength length;
+  double seconds = 0;  // that the last ones took
 };
 
 // The beams of one request.
@@ -114,8 +114,8 @@ struct Engine::Active : Job {
   std::optional<Clock::time_point> begun;
   Clock::time_point first_token;
   // State of the current step.
-  Source* guessed_by = nullptr;
-  int64_t guessed = 0;
+  Source* drafted_by = nullptr;
+  int64_t drafted = 0;
   int64_t right = 0;
   bool sampled = false;    // it got a token, or several
   bool first = false;      // of these the first of all

@@ -7,7 +7,7 @@ namespace sluice {
 EngineStats& EngineStats::operator+=(const EngineStats& s) {
   for (int64_t EngineStats::* count :
        {&EngineStats::steps, &EngineStats::rows, &EngineStats::prompt_tokens,
-        &EngineStats::prefix_tokens, &EngineStats::generated_tokens, &EngineStats::guessed,
+        &EngineStats::prefix_tokens, &EngineStats::generated_tokens, &EngineStats::drafted,
         &EngineStats::accepted, &EngineStats::preemptions, &EngineStats::slots_held,
         &EngineStats::slots_filled})
     this->*count += s.*count;

@@ -28,7 +28,7 @@ struct Request {
   bool rank = false;                    // the continuations' cumulative_logprob is wanted
   int64_t priority = 0;                 // lower goes first
   BeamParams beams;                     // the n best continuations as a whole, instead of sampling
-  // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes.
+  // Draft tokens ahead and verify several in one step: the same tokens, in fewer passes.
   bool lookup = false;
   DraftModel* draft = nullptr;  // asked where lookup knows nothing; one request's at a time
 };
@@ -63,7 +63,7 @@ struct RequestResult {
   double decode_seconds = 0;      // of all tokens after the first
   uint64_t logits_hash = 0;       // XXH3-64 of the logits row that gave the last id
   int64_t steps = 0;              // passes over the model after the prompt's
-  int64_t guessed = 0;            // tokens that were verified
+  int64_t drafted = 0;            // draft tokens that were verified
   int64_t accepted = 0;           // of these
 };
 

@@ -131,11 +131,11 @@ void Scheduler::run(Job& job) {
   }
   bool to_the_end = job.sequence.length() + rows == std::ssize(job.ids);
   int64_t room = std::min(rows_left_, to_snapshot) - rows;
-  int64_t guesses = to_the_end ? std::min(room, std::ssize(job.guesses)) : 0;
-  // Guesses are no reason to preempt anybody.
-  if (guesses > 0 && !reserve(job, rows + guesses, true)) guesses = 0;
-  step_.push_back({&job, rows + guesses, guesses});
-  rows_left_ -= rows + guesses;
+  int64_t drafted = to_the_end ? std::min(room, std::ssize(job.draft_ids)) : 0;
+  // Draft tokens are no reason to preempt anybody.
+  if (drafted > 0 && !reserve(job, rows + drafted, true)) drafted = 0;
+  step_.push_back({&job, rows + drafted, drafted});
+  rows_left_ -= rows + drafted;
 }
 
 // Admits the job if there is room for all of its tokens, not only for its next rows.

@@ -31,7 +31,7 @@ struct Job {
   std::vector<int32_t> ids;  // prompt, then what was generated
   int64_t prompt_tokens = 0;
   int64_t first_length = prompt_tokens;  // the length that counts for the rope of the first tokens
-  std::vector<int32_t> guesses;          // at what follows, to be verified where there is room
+  std::vector<int32_t> draft_ids;        // proposed to follow, verified where there is room
   int64_t priority = 0;                  // lower goes first
   // Tokens at the beginning that may come from a known prefix, because their rows are not needed.
   int64_t findable = INT64_MAX;
@@ -41,11 +41,11 @@ struct Job {
   std::pair<int64_t, int64_t> order;
 };
 
-// The next `rows` tokens of a job: of its ids and, after their last, of its guesses.
+// The next `rows` tokens of a job: of its ids and, after their last, of its draft tokens.
 struct ScheduledJob {
   Job* job = nullptr;
   int64_t rows = 0;
-  int64_t guesses = 0;  // rows that are guesses
+  int64_t drafted = 0;  // rows of draft tokens
 };
 
 class Scheduler {

@@ -10,13 +10,13 @@ namespace {
 constexpr size_t kShortest = 2;
 constexpr size_t kLongest = 4;
 
-// The prior share of right guesses of a source, and its weight [guesses].
+// The prior share of right draft tokens of a source, and its weight [tokens].
 constexpr double kBelief = 0.7;
 constexpr double kBeliefWeight = 1;
 constexpr double kForget = 0.8;
 constexpr double kFresh = 0.3;  // share of the newest measurement in an average
 constexpr double kLeastVariance = 0.1;
-constexpr double kLeastGain = 1.02;    // below it guesses are not worth their risk
+constexpr double kLeastGain = 1.02;    // below it draft tokens are not worth their risk
 constexpr int64_t kLongestPause = 64;  // passes
 
 double average(double so_far, double newest) {
@@ -25,7 +25,7 @@ double average(double so_far, double newest) {
 
 }  // namespace
 
-std::vector<int32_t> lookup_guesses(std::span<const int32_t> ids, int64_t most) {
+std::vector<int32_t> lookup_draft(std::span<const int32_t> ids, int64_t most) {
   for (size_t n = kLongest; n >= kShortest && most > 0; --n) {
     if (ids.size() <= n) continue;
     auto end = ids.last(n);
@@ -45,23 +45,23 @@ RunShape DraftModel::shape(const Session& draft, int64_t tokens, int64_t prompt_
 DraftModel::DraftModel(Runner& runner, int64_t max_length)
     : runner_(runner), max_length_(max_length), sequence_(runner.new_sequence()) {}
 
-std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t most,
+std::vector<int32_t> DraftModel::propose(std::span<const int32_t> ids, int64_t most,
                                          std::stop_token stop) {
   // A window has planned blocks for as many further tokens as a step may add.
   most = std::min({most, max_length_ - std::ssize(ids), runner_.max_rows()});
   if (most <= 0) return {};
-  // The last token is computed anew in any case: its logits are the first guess.
+  // The last token is computed anew in any case: its logits give the first draft token.
   auto known = std::ranges::mismatch(seen_, ids.first(ids.size() - 1)).in1 - seen_.begin();
   seen_.assign(ids.begin(), ids.end());
   sequence_.truncate(known);  // it may go back further
   const auto first = static_cast<size_t>(sequence_.length());
   Tensor hidden = runner_.prefill(sequence_, ids.subspan(first), stop);
-  std::vector<int32_t> guesses;
+  std::vector<int32_t> proposed;
   while (true) {
     runner_.compute_logits(hidden);
-    guesses.push_back(runner_.likeliest(0).id);
-    if (std::ssize(guesses) == most) return guesses;
-    seen_.push_back(guesses.back());
+    proposed.push_back(runner_.likeliest(0).id);
+    if (std::ssize(proposed) == most) return proposed;
+    seen_.push_back(proposed.back());
     hidden = runner_.guess(sequence_, std::span(seen_).last(1));
   }
 }
@@ -78,11 +78,11 @@ void PassCost::learn(int64_t rows, double seconds) {
   if (variance_ > kLeastVariance) row_ = std::clamp(covariance_ / variance_, 0.0, seconds_ / rows_);
 }
 
-double GuessLength::probability() const {
+double DraftLength::probability() const {
   return (right_ + kBelief * kBeliefWeight) / (tried_ + kBeliefWeight);
 }
 
-int64_t GuessLength::choose(int64_t most, const PassCost& cost, int64_t sequences) {
+int64_t DraftLength::choose(int64_t most, const PassCost& cost, int64_t sequences) {
   if (most <= 0 || !cost.known()) return 0;
   double p = probability();
   int64_t best = 0;
@@ -106,11 +106,11 @@ int64_t GuessLength::choose(int64_t most, const PassCost& cost, int64_t sequence
   return 1;
 }
 
-void GuessLength::learn(int64_t guessed, int64_t accepted, double seconds) {
-  if (guessed == 0) return;
+void DraftLength::learn(int64_t drafted, int64_t accepted, double seconds) {
+  if (drafted == 0) return;
   right_ = kForget * right_ + static_cast<double>(accepted);
-  tried_ = kForget * tried_ + static_cast<double>(std::min(accepted + 1, guessed));
-  seconds_each_ = average(seconds_each_, seconds / static_cast<double>(guessed));
+  tried_ = kForget * tried_ + static_cast<double>(std::min(accepted + 1, drafted));
+  seconds_each_ = average(seconds_each_, seconds / static_cast<double>(drafted));
   pause_ = accepted > 0 ? 1 : std::min(2 * pause_, kLongestPause);
 }
 

@@ -1,6 +1,6 @@
-// Guesses of the next tokens, verified together: a pass over streamed weights costs the disk the
-// same for one token as for sixteen. Only tokens that would have been generated anyway are
-// accepted, so guesses change the speed and never the text.
+// Speculative decoding: draft tokens, verified together: a pass over streamed weights costs the
+// disk the same for one token as for sixteen. Only tokens that would have been generated anyway are
+// accepted, so they change the speed and never the text.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace sluice {
 
-// Most tokens of one verification: the last certain one and the guesses after it.
+// Most tokens of one verification: the last certain one and the draft tokens after it.
 inline constexpr int64_t kSpeculativeRows = 16;
 
 // Prompt lookup: what followed the last tokens where they stood before (Saxena, "Prompt Lookup
-// Decoding", 2023). At most `most` guesses at what follows `ids` (prompt and continuation); none
-// where their end is new.
-std::vector<int32_t> lookup_guesses(std::span<const int32_t> ids, int64_t most);
+// Decoding", 2023). At most `most` draft tokens for what follows `ids` (prompt and continuation);
+// none where their end is new.
+std::vector<int32_t> lookup_draft(std::span<const int32_t> ids, int64_t most);
 
-// A smaller model of the same vocabulary, whose likeliest tokens are the guesses (Leviathan et al.,
+// A smaller model of the same vocabulary, whose likeliest tokens are the draft (Leviathan et al.,
 // "Fast Inference from Transformers via Speculative Decoding", 2023).
 class DraftModel {
  public:
@@ -29,7 +29,7 @@ class DraftModel {
   static RunShape shape(const Session& draft, int64_t tokens, int64_t prompt_tokens);
   // Sequences of up to `max_length` tokens. The runner outlives it.
   DraftModel(Runner& runner, int64_t max_length);
-  std::vector<int32_t> guesses(std::span<const int32_t> ids, int64_t most, std::stop_token stop);
+  std::vector<int32_t> propose(std::span<const int32_t> ids, int64_t most, std::stop_token stop);
 
  private:
   Runner& runner_;
@@ -55,23 +55,23 @@ class PassCost {
   double row_ = 0;
 };
 
-// Number of guesses of one source that are worth their cost, from what was accepted lately.
-class GuessLength {
+// Number of draft tokens of one source that are worth their cost, from what was accepted lately.
+class DraftLength {
  public:
-  // Returns the number of guesses with the most tokens a second, at most `most`, for one of
-  // `sequences` that share the cost of a pass. If that is none, one guess is tried now and then,
+  // Returns the number of draft tokens with the most tokens a second, at most `most`, for one of
+  // `sequences` that share the cost of a pass. If that is none, one is tried now and then,
   // ever less often.
   int64_t choose(int64_t most, const PassCost& cost, int64_t sequences = 1);
-  // `seconds`: what making the guesses took.
-  void learn(int64_t guessed, int64_t accepted, double seconds);
+  // `seconds`: what proposing them took.
+  void learn(int64_t drafted, int64_t accepted, double seconds);
 
  private:
-  double probability() const;  // that a guess is right when those before it were
+  double probability() const;  // that a draft token is right when those before it were
 
   double right_ = 0;  // recent ones count most
   double tried_ = 0;
   double seconds_each_ = 0;
-  int64_t pause_ = 1;  // passes without a guess after the next that is of no use
+  int64_t pause_ = 1;  // passes without a draft token after the next that is of no use
   int64_t resting_ = 0;
 };
 

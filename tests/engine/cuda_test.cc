@@ -15,9 +15,9 @@
 #include "src/base/units.h"
 #include "src/plan/sweep.h"
 #include "tests/engine/golden_runs.h"
-#include "tests/engine/guessing.h"
 #include "tests/engine/placed.h"
 #include "tests/engine/small_model.h"
+#include "tests/engine/speculating.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
 
@@ -392,8 +392,8 @@ TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   EXPECT_LE(session.runner().max_rows(), 16);  // with the smallest buffers
 }
 
-// A model that guesses for another shares the device with it, and changes nothing but the passes.
-TEST(CudaEngine, ADraftModelGuessesOnTheDevice) {
+// A draft model shares the device with it, and changes nothing but the passes.
+TEST(CudaEngine, ADraftModelOnTheDevice) {
   constexpr int64_t kPrompt = 6, kTokens = 20;
   test::SmallModel model;
   std::vector<int32_t> texts[2];
@@ -402,7 +402,7 @@ TEST(CudaEngine, ADraftModelGuessesOnTheDevice) {
         options_for(model.path(), emulated({.place = "*=host"}, Schedule::shuffled));
     SessionOptions draft = options;
     draft.place.clear();
-    test::Guessing both(options, with_draft ? &draft : nullptr, kPrompt, kTokens);
+    test::Speculating both(options, with_draft ? &draft : nullptr, kPrompt, kTokens);
     Session& session = both.session;
     Engine engine(session.runner(), nullptr, 1);
     Request request;

@@ -1,5 +1,5 @@
 // Structured output: what a model generates within a grammar matches it, and is the same alone,
-// beside others, preempted, and with tokens guessed ahead.
+// beside others, preempted, and with draft tokens.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -152,7 +152,7 @@ TEST(EngineGrammar, SchemasHoldAloneAndTogetherAndPreempted) {
   EXPECT_TRUE(narrow.session().runner().blocks().idle());
 }
 
-TEST(EngineGrammar, GuessesThatTheGrammarForbidsAreNotMade) {
+TEST(EngineGrammar, DraftTokensThatTheGrammarForbidsAreNotTried) {
   Model model(2);
   Engine engine(model.session().runner(), model.session().tokenizer(), 1);
   Request r = model.request(SourceKind::regex, "(ab, ){12}end");

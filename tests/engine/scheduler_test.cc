@@ -49,7 +49,7 @@ class Simulation {
   }
 
   void step(test::Random& random) {
-    for (auto& r : requests_) r->guesses.resize(random.uniform() < 0.2 ? 3 : 0);
+    for (auto& r : requests_) r->draft_ids.resize(random.uniform() < 0.2 ? 3 : 0);
     auto step = scheduler_.schedule();
     kv_.copy(scheduler_.copies(), scheduler_.copies_beside());
     if (kv_.late()) ++beside_;
@@ -58,7 +58,7 @@ class Simulation {
     int64_t rows = 0;
     for (const ScheduledJob& s : step) {
       ASSERT_TRUE(seen.insert(s.job).second);
-      ASSERT_GT(s.rows, s.guesses);
+      ASSERT_GT(s.rows, s.drafted);
       rows += s.rows;
       run(s, random);
     }
@@ -87,13 +87,13 @@ class Simulation {
   void run(const ScheduledJob& s, test::Random& random) {
     Job& job = *s.job;
     std::vector<int32_t> ids = job.ids;
-    ids.insert(ids.end(), job.guesses.begin(), job.guesses.end());
+    ids.insert(ids.end(), job.draft_ids.begin(), job.draft_ids.end());
     int64_t before = job.sequence.length();
     kv_.store(blocks_, job.sequence, ids, s.rows);
-    if (before + s.rows - s.guesses == std::ssize(job.ids)) {
-      int64_t right = random.between(0, s.guesses);
-      job.ids.insert(job.ids.end(), job.guesses.begin(), job.guesses.begin() + right);
-      job.sequence.truncate(before + s.rows - s.guesses + right);
+    if (before + s.rows - s.drafted == std::ssize(job.ids)) {
+      int64_t right = random.between(0, s.drafted);
+      job.ids.insert(job.ids.end(), job.draft_ids.begin(), job.draft_ids.begin() + right);
+      job.sequence.truncate(before + s.rows - s.drafted + right);
       job.ids.push_back(static_cast<int32_t>(random.uniform() < 0.05));
     }
     job.sequence.table().remember(

@@ -1,4 +1,4 @@
-// Guessing ahead changes the number of passes, and nothing else.
+// Speculative decoding changes the number of passes, and nothing else.
 #include "src/engine/speculation.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include "src/engine/engine.h"
 #include "src/engine/session.h"
 #include "tests/engine/golden.h"
-#include "tests/engine/guessing.h"
 #include "tests/engine/small_model.h"
+#include "tests/engine/speculating.h"
 #include "tests/support/sanitized.h"
 
 namespace sluice {
@@ -19,18 +19,18 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-TEST(PromptLookup, GuessesWhatFollowedTheSameTokens) {
+TEST(PromptLookup, ProposesWhatFollowedTheSameTokens) {
   Ids ids{1, 2, 3, 4, 5, 9, 1, 2, 3};
-  EXPECT_EQ(lookup_guesses(ids, 2), (Ids{4, 5}));
-  EXPECT_EQ(lookup_guesses(ids, 0), Ids{});
-  EXPECT_EQ(lookup_guesses(Ids{1, 2, 3, 4}, 5), Ids{});
-  EXPECT_EQ(lookup_guesses(Ids{}, 5), Ids{});
-  EXPECT_EQ(lookup_guesses(Ids{7, 7, 7, 7}, 5), Ids{7});
+  EXPECT_EQ(lookup_draft(ids, 2), (Ids{4, 5}));
+  EXPECT_EQ(lookup_draft(ids, 0), Ids{});
+  EXPECT_EQ(lookup_draft(Ids{1, 2, 3, 4}, 5), Ids{});
+  EXPECT_EQ(lookup_draft(Ids{}, 5), Ids{});
+  EXPECT_EQ(lookup_draft(Ids{7, 7, 7, 7}, 5), Ids{7});
 }
 
 TEST(PromptLookup, PrefersTheLongerAndTheLaterPlace) {
-  EXPECT_EQ(lookup_guesses(Ids{8, 1, 2, 5, 9, 1, 2, 6, 8, 1, 2}, 1), Ids{5});
-  EXPECT_EQ(lookup_guesses(Ids{1, 2, 5, 1, 2, 6, 1, 2}, 1), Ids{6});
+  EXPECT_EQ(lookup_draft(Ids{8, 1, 2, 5, 9, 1, 2, 6, 8, 1, 2}, 1), Ids{5});
+  EXPECT_EQ(lookup_draft(Ids{1, 2, 5, 1, 2, 6, 1, 2}, 1), Ids{6});
 }
 
 PassCost cost_of(double first, double further) {
@@ -40,9 +40,9 @@ PassCost cost_of(double first, double further) {
   return cost;
 }
 
-TEST(GuessLength, FollowsWhatIsAccepted) {
+TEST(DraftLength, FollowsWhatIsAccepted) {
   PassCost cost = cost_of(1, 0.01);
-  GuessLength length;
+  DraftLength length;
   EXPECT_EQ(length.choose(15, PassCost()), 0) << "nothing is known of the cost yet";
   for (int i = 0; i < 4; ++i) length.learn(length.choose(15, cost), length.choose(15, cost), 0);
   EXPECT_EQ(length.choose(15, cost), 15);
@@ -51,26 +51,26 @@ TEST(GuessLength, FollowsWhatIsAccepted) {
   EXPECT_LE(length.choose(15, cost), 2);
 }
 
-TEST(GuessLength, FollowsWhatItCosts) {
-  GuessLength length;  // as yet believes in its guesses
+TEST(DraftLength, FollowsWhatItCosts) {
+  DraftLength length;  // as yet believes in its tokens
   EXPECT_GT(length.choose(15, cost_of(1, 0.01)), length.choose(15, cost_of(1, 0.3)));
   EXPECT_EQ(length.choose(15, cost_of(1, 1)), 1) << "just to try";
-  GuessLength slow;
+  DraftLength slow;
   slow.learn(10, 10, 100);
   EXPECT_LE(slow.choose(15, cost_of(1, 0.01)), 1) << "the draft takes longer than the pass";
 }
 
-TEST(GuessLength, TriesEverLessOftenWhatIsOfNoUse) {
+TEST(DraftLength, TriesEverLessOftenWhatIsOfNoUse) {
   PassCost cost = cost_of(1, 0.5);
-  GuessLength length;
-  int guessed = 0;
+  DraftLength length;
+  int drafted = 0;
   for (int pass = 0; pass < 1000; ++pass) {
     int64_t n = length.choose(15, cost);
-    guessed += n > 0;
+    drafted += n > 0;
     length.learn(n, 0, 0);
   }
-  EXPECT_GT(guessed, 5);
-  EXPECT_LT(guessed, 30);
+  EXPECT_GT(drafted, 5);
+  EXPECT_LT(drafted, 30);
 }
 
 struct Ahead {
@@ -87,7 +87,8 @@ RequestResult generate(const std::filesystem::path& model, const Ids& prompt,
   options.block_size = ahead.block_size;
   SessionOptions draft = options;
   draft.model = ahead.draft;
-  test::Guessing both(options, ahead.draft.empty() ? nullptr : &draft, std::ssize(prompt), tokens);
+  test::Speculating both(options, ahead.draft.empty() ? nullptr : &draft, std::ssize(prompt),
+                         tokens);
   Session& session = both.session;
   Engine engine(session.runner(), nullptr, 1);
   Request request;
@@ -131,7 +132,7 @@ TEST(Speculation, SameTokensAndLogitsGreedyAndSampled) {
       SamplingParams sampling;
       sampling.temperature = temperature;
       sampling.seed = static_cast<uint64_t>(round);
-      if (round >= 4) {  // what depends on the tokens before, guessed ones among them
+      if (round >= 4) {  // what depends on the tokens before, draft tokens among them
         sampling.repetition_penalty = 1.1;
         sampling.presence_penalty = -0.2;
         sampling.frequency_penalty = 0.1;
@@ -140,8 +141,8 @@ TEST(Speculation, SameTokensAndLogitsGreedyAndSampled) {
       }
       RequestResult plain = generate(dir.path(), prompt, sampling, 40, {});
       EXPECT_EQ(plain.steps, 39);
-      // The model as its own draft: greedy guesses that are always right, and sampled ones mostly
-      // wrong.
+      // The model as its own draft: greedy draft tokens that are always right, and sampled ones
+      // mostly wrong.
       for (const Ahead& how :
            {Ahead{true, {}}, Ahead{false, dir.path()}, Ahead{true, dir.path()}}) {
         RequestResult ahead = generate(dir.path(), prompt, sampling, 40, how);
@@ -151,7 +152,7 @@ TEST(Speculation, SameTokensAndLogitsGreedyAndSampled) {
         EXPECT_EQ(ahead.steps + ahead.accepted, 39);
         accepted += ahead.accepted;
         if (!how.draft.empty() && !how.lookup && temperature == 0 && round % 2 == 0 && round < 4) {
-          EXPECT_EQ(ahead.accepted, ahead.guessed);
+          EXPECT_EQ(ahead.accepted, ahead.drafted);
         }
       }
     }
@@ -185,7 +186,7 @@ class Pairs : public testing::Test {
   std::deque<test::SmallModel> small_;
 };
 
-// Most guesses of one model for another are wrong.
+// Most draft tokens of one model for another are wrong.
 TEST_F(Pairs, SameTokensWithAnyDraftAndAnyTarget) {
   for (int round = 0; round < (test::is_brief() ? 4 : 12); ++round) {
     const std::filesystem::path model = draw(), draft = draw();
@@ -198,8 +199,8 @@ TEST_F(Pairs, SameTokensWithAnyDraftAndAnyTarget) {
   }
 }
 
-// Whatever came of the guesses before, and whatever text comes next.
-TEST_F(Pairs, ADraftGuessesAsIfItHadNeverGuessedBefore) {
+// Whatever came of the draft tokens before, and whatever text comes next.
+TEST_F(Pairs, ADraftModelProposesAsIfItHadNeverDoneSoBefore) {
   constexpr int64_t kLongest = 150;
   for (int round = 0; round < (test::is_brief() ? 2 : 10); ++round) {
     SessionOptions options;
@@ -216,8 +217,8 @@ TEST_F(Pairs, ADraftGuessesAsIfItHadNeverGuessedBefore) {
     DraftModel draft(runner, kLongest);
     Ids ids = draw_ids(random_.between(1, 50));
     while (std::ssize(ids) < kLongest) {
-      const Ids found = draft.guesses(ids, random_.between(1, kSpeculativeRows - 1), {});
-      EXPECT_EQ(found, DraftModel(runner, kLongest).guesses(ids, std::ssize(found), {}));
+      const Ids found = draft.propose(ids, random_.between(1, kSpeculativeRows - 1), {});
+      EXPECT_EQ(found, DraftModel(runner, kLongest).propose(ids, std::ssize(found), {}));
       ids.insert(ids.end(), found.begin(), found.begin() + random_.between(0, std::ssize(found)));
       ids.push_back(static_cast<int32_t>(random_.between(0, kVocab - 1)));
       if (random_.uniform() < 0.1)
@@ -226,7 +227,7 @@ TEST_F(Pairs, ADraftGuessesAsIfItHadNeverGuessedBefore) {
   }
 }
 
-// The token that ends the sequence may be one that was guessed.
+// The token that ends the sequence may be a draft token.
 TEST(Speculation, EndsWithTheSameStopToken) {
   test::Random random("stop-tokens");
   Json config = test::tiny_config();

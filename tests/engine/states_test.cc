@@ -1,5 +1,5 @@
-// Models with states through the engine: beside others, preempted, swapped, guessed ahead, forked,
-// and turn after turn of a conversation, each gets what it gets alone.
+// Models with states through the engine: beside others, preempted, swapped, with draft tokens,
+// forked, and turn after turn of a conversation, each gets what it gets alone.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// A model with another beside it that guesses for it, loaded and ready to run.
+// A model and a draft model beside it, loaded and ready to run.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace sluice::test {
 
-struct Guessing {
+struct Speculating {
   // Makes room for prompts of `prompt` tokens and `tokens` generated ones. `draft`: options of the
   // draft model; null: there is none.
-  Guessing(const SessionOptions& options, const SessionOptions* draft, int64_t prompt,
-           int64_t tokens)
+  Speculating(const SessionOptions& options, const SessionOptions* draft, int64_t prompt,
+              int64_t tokens)
       : session(options) {
     LoadProgress progress;
     if (draft != nullptr) beside.emplace(*draft, session);
