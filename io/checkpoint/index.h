@@ -27,7 +27,7 @@ struct StoredTensor {
   bool listed = true;  // in the checkpoint's index, where it has one
   // Its last two dimensions are stored in the other order, and so they are in `shape`: what the
   // checkpoint calls [outputs, inputs] lies as [inputs, outputs].
-  bool turned = false;
+  bool column_major = false;
 };
 
 // One file of a checkpoint.

@@ -67,7 +67,7 @@ class NpyHeader {
     skip_spaces();
     if (at_ != text_.size()) refuse("its header is not a plain dictionary");
     if (!had_type_ || !fortran_ || !had_shape_) refuse("its header lacks a key");
-    if (*fortran_) turn(tensor);
+    if (*fortran_) exchange_dimensions(tensor);
   }
 
  private:
@@ -129,7 +129,7 @@ class NpyHeader {
     return shape;
   }
   // Fortran's order: the first dimension's elements are neighbours.
-  void turn(StoredTensor& tensor) const {
+  void exchange_dimensions(StoredTensor& tensor) const {
     const Shape& shape = tensor.shape;
     const auto wide = std::ranges::count_if(shape, [](int64_t size) { return size != 1; });
     if (wide <= 1) return;
@@ -138,7 +138,7 @@ class NpyHeader {
           "lies in Fortran's order with more than two dimensions; save it with "
           "numpy.ascontiguousarray");
     tensor.shape = {shape[1], shape[0]};
-    tensor.turned = true;
+    tensor.column_major = true;
   }
   [[noreturn]] void refuse(std::string_view fault) const {
     fail(ErrorKind::refused, "{}: {}", where_, fault);

@@ -12,8 +12,8 @@
 namespace sluice::io {
 
 // Types: little-endian integers and floats, and <V2, as bfloat16 is saved. An array of two
-// dimensions in Fortran's order is turned (StoredTensor::turned). Throws Error(refused) naming
-// file, array and fault; an object array, which would be a pickle, is one.
+// dimensions in Fortran's order is column-major (StoredTensor::column_major). Throws Error(refused)
+// naming file, array and fault; an object array, which would be a pickle, is one.
 TensorFile read_npy(const std::filesystem::path& path, std::string name);
 
 // True for the directory of an archive of numpy.savez.

@@ -48,7 +48,7 @@ std::vector<std::string> read_file_or_copy(const CheckpointIndex& index, Tensors
 
 bool same_contents(const CheckpointIndex& index, const StoredTensor& a, const StoredTensor& b) {
   constexpr uint64_t kChunk = uint64_t{1} << 20;
-  if (a.dtype != b.dtype || a.shape != b.shape || a.turned != b.turned) return false;
+  if (a.dtype != b.dtype || a.shape != b.shape || a.column_major != b.column_major) return false;
   for (uint64_t at = 0; at < a.bytes; at += kChunk) {
     StoredTensor of_a = a, of_b = b;
     of_a.offset += at;

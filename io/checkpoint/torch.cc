@@ -237,7 +237,7 @@ StoredTensor StateDict::tensor(std::string_view name, PickleValue value,
     if (!is_by_rows(size, stride) && dims >= 2) {
       std::swap(size[dims - 1], size[dims - 2]);
       std::swap(stride[dims - 1], stride[dims - 2]);
-      tensor.turned = true;
+      tensor.column_major = true;
     }
     if (!is_by_rows(size, stride))
       refuse_tensor(name, fmt::format("is a view whose elements do not follow one another (strides "

@@ -17,7 +17,7 @@ bool is_torch_archive(std::span<const ZipMember> members);
 // Both read the tensors of a dict of tensors, or of the one under "state_dict", "model_state_dict",
 // "model" or "module" of a dict. Its other values are ignored. Nothing of the pickle is run
 // (io/checkpoint/pickle.h). A tensor lies in its storage by rows, or with its last two dimensions
-// exchanged (StoredTensor::turned). Throws Error(refused) naming file, tensor and fault.
+// exchanged (StoredTensor::column_major). Throws Error(refused) naming file, tensor and fault.
 std::vector<StoredTensor> read_torch_archive(const Fd& fd, const CheckpointFile& file,
                                              std::span<const ZipMember> members,
                                              const std::string& where);

@@ -17,8 +17,8 @@ constexpr uint64_t kMostFrames = 5'000'000;
 Constraint::Constraint(std::shared_ptr<const grammar::TokenGrammar> grammar,
                        std::vector<int32_t> ends)
     : grammar_(std::move(grammar)), ends_(std::move(ends)) {
-  grammar::Effort effort(kMostFrames);
-  state_ = grammar::State::start(*grammar_->grammar, effort);
+  grammar::StepBudget budget(kMostFrames);
+  state_ = grammar::State::start(*grammar_->grammar, budget);
 }
 
 bool Constraint::ends(int32_t id) const { return std::ranges::find(ends_, id) != ends_.end(); }
@@ -32,9 +32,9 @@ TokenMask Constraint::mask(grammar::TokenMasks& masks) const {
 }
 
 grammar::State Constraint::after(const grammar::State& state, int32_t id, bool first) const {
-  grammar::Effort effort(kMostFrames);
+  grammar::StepBudget budget(kMostFrames);
   try {
-    return state.next(*grammar_->grammar, grammar_->tokens->text(id, first), effort);
+    return state.next(*grammar_->grammar, grammar_->tokens->text(id, first), budget);
   } catch (const Error& e) {
     throw SamplingError(e.kind(), e.what());
   }

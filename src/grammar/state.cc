@@ -25,7 +25,7 @@ uint32_t one_less(uint32_t count) { return count == 0 || count == kEndless ? cou
 // Follows the nodes that take no byte, to all that do.
 class Closure {
  public:
-  Closure(const Grammar& grammar, Effort& effort) : g_(grammar), effort_(effort) {}
+  Closure(const Grammar& grammar, StepBudget& budget) : g_(grammar), budget_(budget) {}
 
   // The text goes on at `node` within what is on the stack.
   void add(Stack stack, uint32_t node) {
@@ -60,7 +60,7 @@ class Closure {
 
   void follow(Way way) {
     for (;;) {
-      effort_.spend(way.stack.size() + 1);
+      budget_.spend(way.stack.size() + 1);
       const Node& node = g_.nodes[way.node];
       if (way.stack.size() + node.depth > kMaxDepth) return;
       switch (node.op) {
@@ -120,7 +120,7 @@ class Closure {
   }
 
   const Grammar& g_;
-  Effort& effort_;
+  StepBudget& budget_;
   std::vector<Way> open_;
   std::vector<Stack> found_;
   std::unordered_set<Stack, StackHash> seen_;
@@ -128,7 +128,7 @@ class Closure {
 
 }  // namespace
 
-void Effort::spend(uint64_t frames) {
+void StepBudget::spend(uint64_t frames) {
   if (frames > left_) {
     fail(ErrorKind::refused,
          "the grammar is too ambiguous: to follow one token takes too many steps");
@@ -143,16 +143,16 @@ const std::shared_ptr<const State::Stacks>& State::nothing() {
   return none;
 }
 
-State State::start(const Grammar& grammar, Effort& effort) {
-  Closure closure(grammar, effort);
+State State::start(const Grammar& grammar, StepBudget& budget) {
+  Closure closure(grammar, budget);
   closure.add({}, grammar.regions.front().start);
   return State(closure.take());
 }
 
-State State::next(const Grammar& grammar, uint8_t byte, Effort& effort) const {
-  Closure closure(grammar, effort);
+State State::next(const Grammar& grammar, uint8_t byte, StepBudget& budget) const {
+  Closure closure(grammar, budget);
   for (const Stack& stack : *stacks_) {
-    effort.spend(1);
+    budget.spend(1);
     if (stack.empty()) continue;
     const Node& node = grammar.nodes[stack.back().node];
     if (!grammar.sets[node.to][byte]) continue;
@@ -162,11 +162,11 @@ State State::next(const Grammar& grammar, uint8_t byte, Effort& effort) const {
   return found.empty() ? State() : State(std::move(found));
 }
 
-State State::next(const Grammar& grammar, std::string_view bytes, Effort& effort) const {
+State State::next(const Grammar& grammar, std::string_view bytes, StepBudget& budget) const {
   State state = *this;
   for (char byte : bytes) {
     if (state.dead()) break;
-    state = state.next(grammar, static_cast<uint8_t>(byte), effort);
+    state = state.next(grammar, static_cast<uint8_t>(byte), budget);
   }
   return state;
 }

@@ -29,9 +29,9 @@ inline constexpr size_t kMaxStateBytes = size_t{1} << 17;
 using Stack = std::vector<Frame>;
 
 // Bounds what one step or mask may cost: Error(refused) beyond so many frames.
-class Effort {
+class StepBudget {
  public:
-  explicit Effort(uint64_t frames) : left_(frames) {}
+  explicit StepBudget(uint64_t frames) : left_(frames) {}
   void spend(uint64_t frames);
 
  private:
@@ -42,15 +42,15 @@ class Effort {
 class State {
  public:
   State() : stacks_(nothing()) {}  // that no text leads to
-  static State start(const Grammar& grammar, Effort& effort);
+  static State start(const Grammar& grammar, StepBudget& budget);
 
   // No byte can come, and the text cannot end.
   bool dead() const { return stacks_->empty(); }
   bool can_end() const { return !dead() && stacks_->front().empty(); }
   bool only_ends() const { return can_end() && stacks_->size() == 1; }
 
-  State next(const Grammar& grammar, uint8_t byte, Effort& effort) const;
-  State next(const Grammar& grammar, std::string_view bytes, Effort& effort) const;
+  State next(const Grammar& grammar, uint8_t byte, StepBudget& budget) const;
+  State next(const Grammar& grammar, std::string_view bytes, StepBudget& budget) const;
   // A state that goes on alike for as long as at most `bytes` come: what is beyond in its counts is
   // left out, so that it stands for many.
   State within(uint32_t bytes) const;

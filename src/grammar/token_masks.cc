@@ -48,7 +48,7 @@ TokenBits TokenMasks::find(const std::shared_ptr<const Grammar>& grammar, const 
   std::vector<uint64_t> bits(static_cast<size_t>(ceil_div(table_->vocab_size(), 64)));
   if (walked_ != grammar) forget_states();
   walked_ = grammar;
-  effort_ = Effort(kMostFrames);
+  budget_ = StepBudget(kMostFrames);
   walk(table_->anywhere(), key.state, bits);
   if (first) {
     for (int32_t id : table_->not_at_start())
@@ -85,7 +85,7 @@ uint32_t TokenMasks::step(uint32_t from, uint8_t byte) {
   const uint8_t byte_class = walked_->byte_class[byte];
   uint32_t to = known_[from].next[byte_class];
   if (to != kUnknown) return to;
-  State state = known_[from].state.next(*walked_, byte, effort_);
+  State state = known_[from].state.next(*walked_, byte, budget_);
   to = state.dead() ? kDead : number_of(state);
   known_[from].next[byte_class] = to;
   return to;

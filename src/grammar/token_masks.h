@@ -77,7 +77,7 @@ class TokenMasks {
   uint64_t known_bytes_ = 0;
   std::vector<uint32_t> path_;  // states from the root of the trie down
   size_t path_size_ = 0;
-  Effort effort_{0};
+  StepBudget budget_{0};
   MaskStats stats_;
 };
 

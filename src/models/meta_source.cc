@@ -120,7 +120,7 @@ int64_t MetaSource::vocabulary(const JsonFields& params) const {
   if (table == nullptr || table->shape.size() != 2)
     fail(ErrorKind::refused, "{}: has no vocab_size, and there is no {} to tell it", params.where(),
          kTableName);
-  return table->shape[table->turned ? 1 : 0];
+  return table->shape[table->column_major ? 1 : 0];
 }
 
 Json MetaSource::config() const {

@@ -111,7 +111,7 @@ bool describe(Binding& binding, const Claims& claims, const ModelFiles& files,
   const auto matrix = formats.describe({claims.format, claims.stored}, wanted, faults);
   if (matrix == nullptr) return false;
   for (const StoredPlane& plane : matrix->planes) {
-    if (plane.tensor == nullptr || !plane.tensor->turned) continue;
+    if (plane.tensor == nullptr || !plane.tensor->column_major) continue;
     faults.push_back(
         fmt::format("{} is stored with its dimensions exchanged, as only matrices of "
                     "plain elements may be",
@@ -264,7 +264,7 @@ void follow_turned(CausalLM& root, const io::CheckpointIndex& index) {
   root.each_param([&](Param& param) {
     for (Piece& piece : param.pieces) {
       const bool transposed = lies_transposed(piece, index);
-      piece.turned = piece.turned != (transposed != piece.view.transposed);
+      piece.inverted = piece.inverted != (transposed != piece.view.transposed);
       piece.view.transposed = transposed;
     }
   });
@@ -274,8 +274,8 @@ void follow_turned(CausalLM& root, const io::CheckpointIndex& index) {
 
 bool lies_transposed(const Piece& piece, const io::CheckpointIndex& index) {
   const io::StoredTensor* stored = index.find(piece.source);
-  const bool turned = stored != nullptr && stored->turned && !piece.vector;
-  return piece.view.transposed != (turned != piece.turned);
+  const bool column_major = stored != nullptr && stored->column_major && !piece.vector;
+  return piece.view.transposed != (column_major != piece.inverted);
 }
 
 bool may_be_input_major(const Model& model, const io::CheckpointIndex& index) {

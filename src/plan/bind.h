@@ -18,8 +18,8 @@ struct Binding {
 };
 
 // Returns whether a piece is transposed as `index` has its tensor: where that is stored with its
-// dimensions exchanged (io::StoredTensor::turned), `view.transposed` of the family is inverted.
-// bind_tensors does so in the piece itself; who looks at views before asks here.
+// dimensions exchanged (io::StoredTensor::column_major), `view.transposed` of the family is
+// inverted. bind_tensors does so in the piece itself; who looks at views before asks here.
 bool lies_transposed(const Piece& piece, const io::CheckpointIndex& index);
 
 // Throws Error(refused) as compile() does.

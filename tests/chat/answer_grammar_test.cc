@@ -118,14 +118,14 @@ class Held {
   std::optional<std::string> some(test::Random& random, int most = 1500) const {
     constexpr std::string_view kOften = "\"}]>\n/<| ;{[:,aFC1truefalsn";
     constexpr std::string_view kCloses[] = {"\n</parameter>\n", "</arg_value>\n", "\xFF<|end|>"};
-    grammar::Effort effort(2'000'000'000);
-    auto state = grammar::State::start(*grammar_, effort);
+    grammar::StepBudget budget(2'000'000'000);
+    auto state = grammar::State::start(*grammar_, budget);
     std::string text;
     for (int i = 0; i < most; ++i) {
       if (state.can_end() && (random.between(0, 2) == 0 || state.only_ends())) return text;
       if (random.between(0, 9) == 0) {  // which nobody writes by chance
         const std::string_view close = kCloses[static_cast<size_t>(random.between(0, 2))];
-        auto closed = state.next(*grammar_, close, effort);
+        auto closed = state.next(*grammar_, close, budget);
         if (!closed.dead()) {
           text += close;
           state = std::move(closed);
@@ -136,11 +136,11 @@ class Held {
       for (int b = 1; b < 127; ++b) {
         const bool often = kOften.find(static_cast<char>(b)) != kOften.npos;
         if (!often && b % 13 != i % 13) continue;
-        auto next = state.next(*grammar_, static_cast<uint8_t>(b), effort);
+        auto next = state.next(*grammar_, static_cast<uint8_t>(b), budget);
         if (!next.dead()) possible.emplace_back(static_cast<char>(b), std::move(next));
       }
       for (int b = 1; possible.empty() && b < 256; ++b) {
-        auto next = state.next(*grammar_, static_cast<uint8_t>(b), effort);
+        auto next = state.next(*grammar_, static_cast<uint8_t>(b), budget);
         if (!next.dead()) possible.emplace_back(static_cast<char>(b), std::move(next));
       }
       if (possible.empty()) return std::nullopt;

@@ -122,9 +122,9 @@ TEST(EngineGrammar, SchemasHoldAloneAndTogetherAndPreempted) {
     if (!grammar || result.finish_reason != "stop") continue;
     ++whole;
     EXPECT_TRUE(Json::accept(result.text)) << result.text;
-    grammar::Effort effort(100'000'000);
-    EXPECT_TRUE(grammar::State::start(*grammar->grammar, effort)
-                    .next(*grammar->grammar, result.text, effort)
+    grammar::StepBudget budget(100'000'000);
+    EXPECT_TRUE(grammar::State::start(*grammar->grammar, budget)
+                    .next(*grammar->grammar, result.text, budget)
                     .can_end())
         << result.text;
   }

@@ -24,8 +24,8 @@ std::shared_ptr<const TokenTable> tokens() {
 
 // Each byte is a token: it is allowed where the text can go on with it.
 void check_mask(TokenBits bits, const Grammar& grammar, const State& state, uint8_t byte) {
-  grammar::Effort effort(1'000'000);
-  const bool goes_on = !state.next(grammar, byte, effort).dead();
+  grammar::StepBudget budget(1'000'000);
+  const bool goes_on = !state.next(grammar, byte, budget).dead();
   check(((bits[byte / 64] >> (byte % 64) & 1) != 0) == goes_on, "a mask is not what bytes are");
 }
 
@@ -40,12 +40,12 @@ FUZZ_TARGET(grammar) {
   return test::taken_or_refused([&] {
     const std::shared_ptr<const Grammar> grammar = compile({kind, source}, "input");
     TokenMasks masks(tokens());
-    grammar::Effort effort(2'000'000);
-    State state = State::start(*grammar, effort);
+    grammar::StepBudget budget(2'000'000);
+    State state = State::start(*grammar, budget);
     for (char c : input.substr(0, 200)) {
       const auto byte = static_cast<uint8_t>(c);
       check_mask(masks.find(grammar, state, false), *grammar, state, byte);
-      state = state.next(*grammar, byte, effort);
+      state = state.next(*grammar, byte, budget);
       if (state.dead()) return;
     }
     const bool json = kind == SourceKind::json_object || kind == SourceKind::json_schema;

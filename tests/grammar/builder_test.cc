@@ -216,26 +216,26 @@ TEST(Automaton, TextsShareBeginnings) {
 TEST(Automaton, NestingEndsBeforeTheLimit) {
   const auto grammar = compile({SourceKind::gbnf, R"g(root ::= "(" root? ")" "!")g"}, "test");
   State state = state_after(*grammar, "");
-  Effort effort(100'000'000);
+  StepBudget budget(100'000'000);
   size_t depth = 0;
   for (; depth < 10'000; ++depth) {
-    State deeper = state.next(*grammar, '(', effort);
+    State deeper = state.next(*grammar, '(', budget);
     if (deeper.dead()) break;
     state = deeper;
   }
   EXPECT_GT(depth, 100u);
   EXPECT_LE(depth, kMaxDepth + 1);
-  for (size_t i = 0; i < depth; ++i) state = state.next(*grammar, ")!", effort);
+  for (size_t i = 0; i < depth; ++i) state = state.next(*grammar, ")!", budget);
   EXPECT_TRUE(state.only_ends());
 }
 
 TEST(Automaton, SaysWhenATextMatchesInTooManyWays) {
   const auto grammar = compile(
       {SourceKind::regex, "(.{0,900}a){0,900}(.{0,900}b){0,900}(.{0,900}a){0,900}"}, "test");
-  Effort effort(1'000'000);
+  StepBudget budget(1'000'000);
   std::string text;
   for (int i = 0; i < 5000; ++i) text += i % 3 == 0 ? 'a' : 'b';
-  EXPECT_THROW(State::start(*grammar, effort).next(*grammar, text, effort), Error);
+  EXPECT_THROW(State::start(*grammar, budget).next(*grammar, text, budget), Error);
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ void follow(const TokenGrammar& grammar, int walks) {
   test::Random random(uint64_t{1});
   Times times;
   for (int walk = 0; walk < walks; ++walk) {
-    Effort effort(UINT64_MAX);
-    State state = State::start(*grammar.grammar, effort);
+    StepBudget budget(UINT64_MAX);
+    State state = State::start(*grammar.grammar, budget);
     for (int step = 0; step < 200 && !state.only_ends(); ++step) {
       const int64_t before = masks.stats().walks;
       auto start = Clock::now();
@@ -64,7 +64,7 @@ void follow(const TokenGrammar& grammar, int walks) {
       // Strings end now and then.
       for (int32_t other : allowed)
         if (random.between(0, 9) == 0 && grammar.tokens->text(other, false) == "\"") id = other;
-      state = state.next(*grammar.grammar, grammar.tokens->text(id, step == 0), effort);
+      state = state.next(*grammar.grammar, grammar.tokens->text(id, step == 0), budget);
     }
   }
   times.print();

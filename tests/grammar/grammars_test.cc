@@ -43,14 +43,14 @@ TEST(Grammars, SpecialTokensComeWhereACompositionNamesThem) {
                      R"({"sequence": [{"without": "</s>"}, {"token": "</s>"}, {"text": "b"}]})"},
                     "test");
   TokenMasks masks(found->tokens);
-  Effort effort(1'000'000);
-  State state = State::start(*found->grammar, effort);
+  StepBudget budget(1'000'000);
+  State state = State::start(*found->grammar, budget);
   for (int32_t id : {1, 3}) {
     EXPECT_TRUE(allows(masks.find(found->grammar, state, false), id));
     EXPECT_TRUE(allows(masks.find(found->grammar, state, false), 5));
-    state = state.next(*found->grammar, found->tokens->text(id, false), effort);
+    state = state.next(*found->grammar, found->tokens->text(id, false), budget);
   }
-  state = state.next(*found->grammar, found->tokens->text(5, false), effort);
+  state = state.next(*found->grammar, found->tokens->text(5, false), budget);
   EXPECT_FALSE(allows(masks.find(found->grammar, state, false), 1));
   EXPECT_FALSE(allows(masks.find(found->grammar, state, false), 5));
   EXPECT_TRUE(allows(masks.find(found->grammar, state, false), 3));
@@ -61,20 +61,20 @@ TEST(Grammars, TokensAtTheBeginningHaveTheirOwnText) {
   Grammars grammars(tokenizer, 8);
   auto found = grammars.find({SourceKind::regex, "a ?ab"}, "test");
   TokenMasks masks(found->tokens);
-  Effort effort(1'000'000);
-  State state = State::start(*found->grammar, effort);
+  StepBudget budget(1'000'000);
+  State state = State::start(*found->grammar, budget);
   TokenBits first = masks.find(found->grammar, state, true);
   EXPECT_TRUE(allows(first, 0)) << "its space is taken off";
   EXPECT_TRUE(allows(first, 1));
   EXPECT_FALSE(allows(first, 2)) << "nothing is left of it";
   EXPECT_FALSE(allows(first, 3));
-  state = state.next(*found->grammar, found->tokens->text(0, true), effort);
+  state = state.next(*found->grammar, found->tokens->text(0, true), budget);
   TokenBits then = masks.find(found->grammar, state, false);
   EXPECT_TRUE(allows(then, 0));
   EXPECT_TRUE(allows(then, 1));
   EXPECT_TRUE(allows(then, 2));
   EXPECT_FALSE(allows(then, 5)) << "special tokens match nothing";
-  state = state.next(*found->grammar, found->tokens->text(1, false), effort);
+  state = state.next(*found->grammar, found->tokens->text(1, false), budget);
   then = masks.find(found->grammar, state, false);
   EXPECT_TRUE(allows(then, 3));
   EXPECT_TRUE(allows(then, 4)) << "a token of one byte";

@@ -46,8 +46,8 @@ std::vector<GrammarSource> sources() {
 // Walks by random logits; what ends is likelier the longer the text is.
 std::string random_walk(const std::shared_ptr<const Grammar>& grammar, TokenMasks& masks,
                         test::Random& random, bool compare) {
-  Effort effort(1'000'000'000);
-  State state = State::start(*grammar, effort);
+  StepBudget budget(1'000'000'000);
+  State state = State::start(*grammar, budget);
   std::string text;
   for (int step = 0;; ++step) {
     TokenBits bits = masks.find(grammar, state, text.empty());
@@ -57,7 +57,7 @@ std::string random_walk(const std::shared_ptr<const Grammar>& grammar, TokenMask
       if (is_allowed) allowed.push_back(id);
       if (!compare || step % 7 != 0) continue;
       const std::string_view token = masks.table().text(id, text.empty());
-      const bool goes_on = !token.empty() && !state.next(*grammar, token, effort).dead();
+      const bool goes_on = !token.empty() && !state.next(*grammar, token, budget).dead();
       EXPECT_EQ(is_allowed, goes_on) << text << " + " << token;
     }
     if (state.can_end() && (allowed.empty() || random.between(0, 3) == 0)) return text;
@@ -74,7 +74,7 @@ std::string random_walk(const std::shared_ptr<const Grammar>& grammar, TokenMask
       if (step > 40 && closes) chosen = id;
     }
     const std::string_view token = masks.table().text(chosen, text.empty());
-    state = state.next(*grammar, token, effort);
+    state = state.next(*grammar, token, budget);
     text += token;
     if (step > 4000) {
       ADD_FAILURE() << "no end: " << text.substr(0, 200);
@@ -103,11 +103,11 @@ TEST(Masks, RandomWalksEndInTextsThatMatchAndMasksAreExact) {
 TEST(Masks, CountsBeyondATokenShareAMask) {
   TokenMasks masks(std::make_shared<const TokenTable>(std::vector<std::string>{"a", "aa", "\""}));
   const auto grammar = compile({SourceKind::regex, "a{0,100000}"}, "test");
-  Effort effort(100'000'000);
-  State state = State::start(*grammar, effort);
+  StepBudget budget(100'000'000);
+  State state = State::start(*grammar, budget);
   for (int i = 0; i < 500; ++i) {
     EXPECT_EQ(masks.find(grammar, state, false)[0], 3u);
-    state = state.next(*grammar, 'a', effort);
+    state = state.next(*grammar, 'a', budget);
   }
   EXPECT_LE(masks.stats().walks, 2);
 }
@@ -132,9 +132,9 @@ TEST(Masks, HeldInBoundedMemoryWhateverComes) {
   for (int i = 0; i < 40; ++i) {
     std::string text;
     for (int64_t n = random.between(0, 60); n > 0; --n) text += "abc"[random.between(0, 2)];
-    Effort effort(100'000'000);
+    StepBudget budget(100'000'000);
     try {
-      masks.find(grammar, State::start(*grammar, effort).next(*grammar, text, effort), false);
+      masks.find(grammar, State::start(*grammar, budget).next(*grammar, text, budget), false);
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find("too ambiguous"), std::string::npos) << e.what();
     }

@@ -14,8 +14,8 @@
 namespace sluice::grammar {
 
 inline State state_after(const Grammar& grammar, std::string_view text) {
-  Effort effort(100'000'000);
-  return State::start(grammar, effort).next(grammar, text, effort);
+  StepBudget budget(100'000'000);
+  return State::start(grammar, budget).next(grammar, text, budget);
 }
 
 inline bool matches(const Grammar& grammar, std::string_view text) {
