@@ -65,8 +65,6 @@ class CheckpointIndex {
   const std::vector<CheckpointFile>& files() const { return files_; }
   const std::vector<FileCopy>& copies() const { return copies_; }
   void add_copy(FileCopy copy) { copies_.push_back(std::move(copy)); }
-  // The file has another description now; its tensors are where they were.
-  void replace_file(uint32_t file, CheckpointFile now) { files_[file] = std::move(now); }
   // In disk order: file, then offset.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;  // null when there is none
