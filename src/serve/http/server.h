@@ -23,7 +23,7 @@ struct HttpOptions {
   int64_t max_sequences = 0;             // in the engine and on their way to it; more get 429
   uint64_t max_request_bytes = 1 << 20;  // of a body
   std::chrono::milliseconds client_timeout{
-      30'000};                                  // to send a request, or to take some of an answer
+      30'000};                                  // to send a request, or to read a part of an answer
   std::chrono::milliseconds keep_alive{5'000};  // between comments in a silent stream
 };
 
