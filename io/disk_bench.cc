@@ -60,7 +60,7 @@ std::vector<ReadShape> disk_settings(uint64_t staging_bytes) {
 
 DiskSpeed measure_setting(std::span<const CheckpointFile> files, std::span<std::byte> staging,
                           const ReadShape& setting, uint64_t start, uint64_t bytes,
-                          std::string* how) {
+                          std::string* how, const std::stop_token& stop) {
   uint64_t needed = setting.request_bytes * static_cast<uint64_t>(setting.depth);
   check(staging.size() >= needed, "staging area too small for this setting");
   ReaderOptions options;
@@ -73,7 +73,8 @@ DiskSpeed measure_setting(std::span<const CheckpointFile> files, std::span<std::
   DiskSpeed speed{.setting = setting};
   auto begin = std::chrono::steady_clock::now();
   while (true) {
-    while (reader->free_slots() > 0 && reader->stats().bytes_requested < bytes) {
+    while (reader->free_slots() > 0 && reader->stats().bytes_requested < bytes &&
+           !stop.stop_requested()) {
       reader->submit(cursor.next());
     }
     if (speed.bytes == reader->stats().bytes_requested) break;
@@ -87,13 +88,14 @@ DiskSpeed measure_setting(std::span<const CheckpointFile> files, std::span<std::
 }
 
 DiskBandwidth measure_disk(std::span<const CheckpointFile> files, std::span<std::byte> staging,
-                           uint64_t bytes_per_setting) {
+                           uint64_t bytes_per_setting, const std::stop_token& stop) {
   DiskBandwidth bandwidth;
   uint64_t bytes = std::min(bytes_per_setting, total_size(files));
   uint64_t start = 0;
   for (const ReadShape& setting : disk_settings(staging.size())) {
+    if (stop.stop_requested()) break;
     std::string how;
-    DiskSpeed speed = measure_setting(files, staging, setting, start, bytes, &how);
+    DiskSpeed speed = measure_setting(files, staging, setting, start, bytes, &how, stop);
     start += speed.bytes;
     if (bandwidth.settings.empty() ||
         speed.bytes_per_second() > bandwidth.best.bytes_per_second()) {

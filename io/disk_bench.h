@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -33,14 +34,17 @@ struct DiskBandwidth {
 std::vector<ReadShape> disk_settings(uint64_t staging_bytes);
 
 // Reads about `bytes` of the files, in order, from byte `start` of their concatenation on and round
-// again. `staging` (reader.h) holds at least request_bytes x depth. `how` may be null.
+// again. `staging` (reader.h) holds at least request_bytes x depth. `how` may be null. Reads less
+// once a stop is requested.
 DiskSpeed measure_setting(std::span<const CheckpointFile> files, std::span<std::byte> staging,
                           const ReadShape& setting, uint64_t start, uint64_t bytes,
-                          std::string* how = nullptr);
+                          std::string* how = nullptr, const std::stop_token& stop = {});
 
-// Measures every setting, each going on where the one before stopped. Error(refused) when the files
+// Measures every setting, each going on where the one before stopped; fewer, once a stop is
+// requested. Error(refused) when the files
 // hold no bytes.
 DiskBandwidth measure_disk(std::span<const CheckpointFile> files, std::span<std::byte> staging,
-                           uint64_t bytes_per_setting = uint64_t{1} << 30);
+                           uint64_t bytes_per_setting = uint64_t{1} << 30,
+                           const std::stop_token& stop = {});
 
 }  // namespace sluice::io

@@ -40,10 +40,11 @@ std::vector<double> read_rates(std::span<const std::byte> memory, ThreadPool& po
   return rates;
 }
 
-double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool) {
+double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool,
+                      const std::stop_token& stop) {
   constexpr int kPasses = 4;
   double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass)
+  for (int pass = 0; pass < kPasses && !stop.stop_requested(); ++pass)
     best = std::max(best, std::ranges::max(read_rates(memory, pool)));
   return best;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "src/base/thread_pool.h"
@@ -14,7 +15,8 @@ namespace sluice {
 // once, and on huge pages.
 std::vector<double> read_rates(std::span<const std::byte> memory, ThreadPool& pool);
 
-// The best of several passes.
-double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool);
+// The best of several passes; of fewer, once a stop is requested.
+double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool,
+                      const std::stop_token& stop = {});
 
 }  // namespace sluice

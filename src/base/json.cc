@@ -236,7 +236,7 @@ OrderedJson round_integers(OrderedJson json) {
 }
 
 void refuse_json(std::string_view text, std::string_view where, std::string reason) {
-  if (text.empty()) fail(ErrorKind::refused, "{}: not valid JSON: the file is empty", where);
+  if (text.empty()) fail(ErrorKind::refused, "{}: not valid JSON: it is empty", where);
   if (auto colon = reason.find("] "); colon != std::string::npos) reason = reason.substr(colon + 2);
   // The library quotes the offending text; a binary file would put junk on the terminal.
   for (char& c : reason) {

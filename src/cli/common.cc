@@ -324,6 +324,10 @@ SessionOptions session_options(const CommonOptions& o) {
   check_fixed_options(o);
   SessionOptions s;
   s.model = o.model_path;
+  for (const std::string& mirror : o.mirrors) {
+    if (!std::filesystem::is_directory(mirror))
+      fail(ErrorKind::usage, "--mirror {}: is not a directory", mirror);
+  }
   s.mirrors.assign(o.mirrors.begin(), o.mirrors.end());
   s.memory = o.memory;
   s.quantize = parse_quantization(o.quantization);

@@ -8,8 +8,10 @@ namespace sluice::cli {
 
 void add_grammar_options(CLI::App& verb, GrammarOptions& o) {
   begin_group(verb, kGenerationGroup);
-  verb.add_option("--json-schema", o.json_schema,
-                  "Generate JSON that is valid by the schema in this file; - for standard input");
+  verb.add_option(
+      "--json-schema", o.json_schema,
+      "Generate JSON that is valid by the schema in this file, or by this schema ({...}); "
+      "- for standard input");
   verb.add_option("--regex", o.regex, "Generate a text that this regular expression matches whole");
   verb.add_option(
       "--grammar", o.grammar,
@@ -30,10 +32,11 @@ std::shared_ptr<const grammar::TokenGrammar> find_grammar(const GrammarOptions& 
     return session.grammars().find({.kind = SourceKind::regex, .text = *o.regex}, "--regex");
   const std::string option = o.json_schema ? "--json-schema" : "--grammar";
   const std::string& file = o.json_schema ? *o.json_schema : *o.grammar;
+  const bool is_schema = o.json_schema && file.starts_with('{');
   return session.grammars().find(
       {.kind = o.json_schema ? SourceKind::json_schema : SourceKind::gbnf,
-       .text = read_input(file, option, stop)},
-      fmt::format("{} {}", option, file));
+       .text = is_schema ? file : read_input(file, option, stop)},
+      is_schema ? option : fmt::format("{} {}", option, file));
 }
 
 }  // namespace sluice::cli

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <sstream>
@@ -18,6 +19,7 @@
 #include "src/cli/output.h"
 #include "src/cli/settings.h"
 #include "src/cli/signals.h"
+#include "src/cli/usage_error.h"
 #include "src/cli/verbs.h"
 #include "src/cli/version.h"
 
@@ -52,18 +54,12 @@ std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv
   return arguments;
 }
 
-// "; did you mean --memory?" where an option that is not known is near one of the verb's.
-std::string meant_option(const CLI::App& verb, const CLI::ParseError& error) {
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return {};
-  std::vector<std::string> known;
-  for (const CLI::Option* option : verb.get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  for (const std::string& word : verb.remaining()) {
-    if (!word.starts_with("--")) continue;
-    if (const auto meant = near_miss(word.substr(0, word.find('=')), known))
-      return fmt::format("; did you mean {}?", *meant);
-  }
-  return {};
+// The innermost verb that was given.
+const CLI::App& verb_of(const CLI::App& app) {
+  const CLI::App* verb = &app;
+  for (auto given = app.get_subcommands(); !given.empty(); given = verb->get_subcommands())
+    verb = given.front();
+  return *verb;
 }
 
 void run_verb(CLI::App& app, Settings& settings, int argc, char** argv) {
@@ -88,17 +84,16 @@ int dispatch(CLI::App& app, int argc, char** argv) {
     run_verb(app, settings, argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {
-    auto given = app.get_subcommands();
-    const CLI::App& verb = given.empty() ? app : *given.front();
-    return report_error(
-        ErrorKind::usage,
-        fmt::format("{}{}{} (see sluice{} --help)", e.what(), meant_option(verb, e),
-                    settings.origin(e.what()), given.empty() ? "" : " " + verb.get_name()));
+    const std::string what = usage_sentence(verb_of(app), e);
+    return report_error(ErrorKind::usage, what + settings.origin(what));
   } catch (const Error& e) {
     return report_error(e.kind(), e.what() + settings.origin(e.what()));
   } catch (const std::bad_alloc&) {
     return report_error(ErrorKind::no_fit,
                         "the system has no memory left; close other programs or lower --memory");
+  } catch (const std::filesystem::filesystem_error& e) {
+    return report_error(ErrorKind::runtime,
+                        fmt::format("{}: {}", e.path1().string(), e.code().message()));
   } catch (const std::exception& e) {
     return report_error(ErrorKind::runtime, e.what());
   }
@@ -109,10 +104,10 @@ int run_main(int argc, char** argv) {
   CLI::App app("run language models, also those that are larger than memory", "sluice");
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(
-      "An option that is not given is taken from the environment (SLUICE_MAX_TOKENS for "
+      "An option that is not given is taken from the environment (SLUICE_MAX_TOKENS for\n"
       "--max-tokens), then from the file of --config.\n"
-      "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused, 4 does "
-      "not fit the budget.");
+      "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused,\n"
+      "4 does not fit the budget.");
   bool verbose = false;  // read before the version flag, which is defined later
   app.add_flag("-v", verbose, "With --version, also print which kernels are used, and why");
   app.set_version_flag(

@@ -25,6 +25,10 @@ struct ModelVerbOptions {
 
 HubName named(const std::string& text) {
   const std::optional<HubName> name = parse_hub_name(text);
+  if (!name && std::filesystem::exists(text))
+    fail(ErrorKind::usage,
+         "{}: is a path; give the name of a model in the cache, or use sluice inspect for a path",
+         text);
   if (!name) fail(ErrorKind::usage, "{}: give a name as ORG/NAME[@REVISION][:TAG]", text);
   return *name;
 }

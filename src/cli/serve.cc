@@ -73,6 +73,11 @@ void check_access(const ServeOptions& o) {
     if (!host_name(host))
       fail(ErrorKind::usage, "--allowed-host {}: must be a name such as example.org", host);
   }
+  for (const std::string& origin : o.origins) {
+    if (origin != "*" && origin != "null" && origin.find("://") == std::string::npos)
+      fail(ErrorKind::usage,
+           "--cors-origin {}: must be an origin such as https://example.org, or *", origin);
+  }
   const bool local = is_loopback(o.host);
   if (!local && o.admin_api && o.api_key.empty()) {
     fail(ErrorKind::usage,
@@ -326,6 +331,7 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
                   "Listen at this address; any but loopback needs --api-key or --no-api-key")
       ->capture_default_str();
   verb.add_option("--port", o.port, "Listen at this port; 0 picks a free one and prints it")
+      ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   verb.add_option(
       "--api-key", o.api_key,

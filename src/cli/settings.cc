@@ -92,8 +92,8 @@ class ConfigFile {
     try {
       table_ = toml::parse(io::read_small_file(path_, kLargest), path_);
     } catch (const toml::parse_error& e) {
-      fail(ErrorKind::usage, "--config {}, line {}: {}", io::printable(path_),
-           e.source().begin.line, io::printable(e.description()));
+      fail(ErrorKind::usage, "--config {}, line {}: {}; write lines such as memory = \"8G\" (TOML)",
+           io::printable(path_), e.source().begin.line, io::printable(e.description()));
     }
   }
 

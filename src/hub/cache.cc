@@ -228,11 +228,15 @@ fs::path find_model(const std::string& text) {
   if (fs::exists(path)) return in_directory(path);
   const std::optional<HubName> name = parse_hub_name(text);
   if (!name) return path;  // whoever opens it says what it must be
-  const std::optional<CachedModel> model = find_cached(hub_cache(), *name);
+  const fs::path cache = hub_cache();
+  if (cache.empty())
+    fail(ErrorKind::refused,
+         "{} is not a path, and no cache directory is set; set HF_HUB_CACHE to one", text);
+  const std::optional<CachedModel> model = find_cached(cache, *name);
   if (!model)
     fail(ErrorKind::refused,
          "{} is neither a path nor in the cache {}; fetch it with: sluice pull {}", text,
-         hub_cache().string(), name->text());
+         cache.string(), name->text());
   return in_snapshot(*model);
 }
 

@@ -54,7 +54,7 @@ std::chrono::seconds pause_before(int tries, int64_t retry_after) {
 void refuse_status(int status, const HubName& name, bool has_token) {
   if (status == 401 || status == 403)
     fail(ErrorKind::refused, "{}: the hub refuses it ({}): {}", name.text(), status,
-         has_token ? "the account of the token has no access; ask for it on the model's page"
+         has_token ? "check HF_TOKEN, and ask for access on the model's page"
                    : "the repository does not exist or needs an account; set HF_TOKEN to a token "
                      "of yours");
   if (status == 404)
@@ -334,6 +334,8 @@ std::string hub_endpoint() {
   const char* endpoint = std::getenv("HF_ENDPOINT");
   std::string text = endpoint != nullptr && *endpoint != 0 ? endpoint : "https://huggingface.co";
   while (text.ends_with('/')) text.pop_back();
+  if (!text.starts_with("https://") && !text.starts_with("http://"))
+    fail(ErrorKind::usage, "HF_ENDPOINT is {}, but must begin with https:// or http://", text);
   return text;
 }
 

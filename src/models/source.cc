@@ -59,19 +59,40 @@ class DirectorySource : public ModelSource {
   std::vector<fs::path> mirrors_;
 };
 
+[[noreturn]] void refuse_path(const fs::path& model) {
+  const std::string name = io::printable(model.string());
+  if (!fs::exists(model)) {
+    fail(ErrorKind::refused,
+         "{}: does not exist; give a directory with config.json, a GGUF file, or a name of the "
+         "hub, ORG/NAME",
+         name);
+  }
+  const fs::path parent = model.has_parent_path() ? model.parent_path() : fs::path(".");
+  if (fs::exists(parent / "config.json")) {
+    fail(ErrorKind::refused, "{}: is neither a directory nor a GGUF file; give its directory, {}",
+         name, io::printable(parent.string()));
+  }
+  fail(ErrorKind::refused,
+       "{}: is neither a directory nor a GGUF file; give a directory with config.json, or a GGUF "
+       "file",
+       name);
+}
+
 }  // namespace
 
 std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors) {
   if (fs::is_directory(model)) {
     auto files = std::make_unique<DirectorySource>(model, mirrors);
     if (is_meta_model(model)) return open_meta_model(model, std::move(files));
+    if (!fs::exists(fs::symlink_status(model / "config.json"))) {
+      fail(ErrorKind::refused,
+           "{}: has no config.json; give the directory of a checkpoint, or a GGUF file",
+           io::printable(model.string()));
+    }
     return files;
   }
   if (io::is_gguf(model)) return open_gguf_model(model, mirrors);
-  fail(ErrorKind::refused,
-       "{}: {}; MODEL must be a checkpoint directory with config.json, or a GGUF file",
-       io::printable(model.string()),
-       fs::exists(model) ? "is neither a directory nor a GGUF file" : "does not exist");
+  refuse_path(model);
 }
 
 }  // namespace sluice

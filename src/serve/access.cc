@@ -93,7 +93,8 @@ Access::Access(AccessRules rules)
       hosts_(std::move(rules.hosts)),
       guards_hosts_(key_.empty() && is_loopback(rules.address)) {
   for (std::string& host : hosts_) host = host_name(host).value_or(host);
-  for (const std::string& origin : origins_) {  // pages that may ask may also be of this server
+  for (std::string& origin : origins_) {  // pages that may ask may also be of this server
+    while (origin.ends_with('/')) origin.pop_back();  // as addresses of pages have it
     if (auto name = host_name(without_scheme(origin))) hosts_.push_back(*std::move(name));
   }
 }

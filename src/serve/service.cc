@@ -384,6 +384,7 @@ std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& bod
       return messages_answer(std::move(chat.asked), head("msg_", std::move(model)), tokenizer,
                              std::move(chat.form));
     case Endpoint::responses:
+      chat.asked.keeps_logprobs = true;
       return responses_answer(std::move(chat.asked), head("resp_", std::move(model)), tokenizer,
                               std::move(chat.form));
     default:

@@ -146,7 +146,20 @@ class UsageTest(Case):
     def test_wrong_lines(self):
         good = ["run", DEMO, "-p", "x", "-n", "1", "--quiet"]
         for mention, args in {
-            "--no-such-option": [*good, "--no-such-option"],
+            "unknown option --no-such-option (see sluice run --help)": [*good, "--no-such-option"],
+            "unknown option --mem; did you mean --memory?": [*good, "--mem", "8G"],
+            "one argument too many": ["run", DEMO, "two", "words"],
+            "MODEL is missing (see sluice bench load --help)": ["bench", "load"],
+            "give one of: load, ": ["bench"],
+            "unknown command foo; choose one of: load, ": ["bench", "foo"],
+            "--max-tokens 0: must be a number from 1 to ": ["run", DEMO, "x", "-n", "0"],
+            "--port 70000: must be a number from 0 to 65535": ["serve", DEMO, "--port", "70000"],
+            "--temperature hot: must be a number": [*good, "--temperature", "hot"],
+            "--memory needs a value": [*good, "--memory"],
+            "KIND foo: choose one of: man, bash, ": ["docs", "foo"],
+            "is a path": ["show", DEMO],
+            "--mirror /no-such-directory: is not a directory": [*good, "--mirror", "/no-such-directory"],
+            "--cors-origin example.org: must be an origin": ["serve", DEMO, "--cors-origin", "example.org"],
             "unknown command quantize": ["quantize", DEMO],
             "--swap-space": [*good, "--swap-space", "much"],
             "--swap-dir": [*good, "--swap-limit", "1GiB"],
@@ -202,7 +215,9 @@ class UsageTest(Case):
     def test_models_that_are_not_there(self):
         self.assert_fails(3, "does not exist", "run", self.path / "nowhere", "-p", "x")
         self.assert_fails(3, "config.json", "run", self.path, "-p", "x")
-        self.assert_fails(3, "neither a directory nor a GGUF file", "run", DEMO / "config.json", "-p", "x")
+        self.assert_fails(3, f"neither a directory nor a GGUF file; give its directory, {DEMO}", "run", DEMO / "config.json",
+                          "-p", "x")
+        self.assert_fails(3, "has no config.json; give the directory of a checkpoint", "run", DEMO.parent, "-p", "x")
 
     def test_half_downloaded_model(self):
         for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "model-00001-of-00003.safetensors"):

@@ -203,7 +203,7 @@ class FaultMatrixTest(Case):
                     result = self.call([*words, *([option, out] if option else [])], env=environment)
                     self.check(result, {0, 1})
                     if result.returncode:
-                        self.assertIn("threads cannot be made", result.stderr)
+                        self.assertIn("cannot start thread", result.stderr)
                     if out.exists():
                         self.assertTrue(result.returncode == 0 or kind == "lines")
                         out.unlink()

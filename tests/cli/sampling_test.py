@@ -60,6 +60,7 @@ class SamplingTest(Case):
             return run_json("run", DEMO, "-p", "Anne had", "-n", "40", *options)["text"]
         made = json.loads(text("--json-schema", self.path / "schema"))
         self.assertTrue(len(made) == 2 and all(m in ("Anne", 7, None) for m in made), made)
+        self.assertIn(text("--json-schema", '{"type": "boolean"}').strip(), ("true", "false"))
         self.assertRegex(text("--grammar", self.path / "gbnf", "--temperature", "2"), "^(ab|cd){3}!$")
         self.assertRegex(text("--regex", "[x-z]{5}", "--speculation", "prompt_lookup"), "^[x-z]{5}$")
         run = ("run", DEMO, "-p", "Anne had")

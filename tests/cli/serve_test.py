@@ -150,6 +150,23 @@ class ServeTest(ServedCase):
         self.assertEqual([name for name, _ in events][:4], ["response.created", "response.in_progress",
                                                             "response.output_item.added", "response.content_part.added"])
 
+    def test_responses_have_the_logprobs_of_their_text(self):
+        body = {"input": "Anne", "max_output_tokens": 12, "temperature": 0, "top_logprobs": 2}
+        chat = {"messages": [{"role": "user", "content": "Anne"}], "max_tokens": 12, "temperature": 0, "logprobs": True,
+                "top_logprobs": 2}
+        want = self.server.post("/v1/chat/completions", chat)[1]["choices"][0]["logprobs"]["content"]
+        part = self.server.post("/v1/responses", body)[1]["output"][0]["content"][0]
+        self.assertEqual((part["logprobs"], "".join(t["token"] for t in want)), (want, part["text"]))
+        events = self.named_events("/v1/responses", body)
+        told = [t for name, e in events if name == "response.output_text.delta" for t in e["logprobs"]]
+        self.assertEqual(told, want)
+        self.assertEqual([e["logprobs"] for name, e in events if name == "response.output_text.done"], [want])
+        self.assertEqual(events[-1][1]["response"]["output"][0]["content"][0]["logprobs"], want)
+        del body["top_logprobs"]
+        alone = self.server.post("/v1/responses", {**body, "include": ["message.output_text.logprobs"]})[1]
+        self.assertEqual(alone["output"][0]["content"][0]["logprobs"], [{**t, "top_logprobs": []} for t in want])
+        self.assertEqual(self.server.post("/v1/responses", {**body, "top_logprobs": 21})[0], 400)
+
     def test_tokens(self):
         want = run_json("tokenize", DEMO, "--text", "Anne had")["ids"]
         _, answer = self.server.post("/tokenize", {"prompt": "Anne had", "return_token_strs": True})

@@ -109,8 +109,8 @@ class LimitsTest(Case):
                     break
                 failed += 1
                 self.assertEqual(result.returncode, 1, f"{threads} threads: {result.stderr}")
-                self.assertRegex(result.stderr.splitlines()[-1], r"^sluice: threads cannot be made: \d+ w\w+ wanted for "
-                                 r".*--threads.*ulimit -u, or pids.max")
+                self.assertRegex(result.stderr.splitlines()[-1], r"^sluice: cannot start thread \d+ of \d+ for "
+                                 r".*--threads.*ulimit -u, pids.max")
             self.assertEqual(result.returncode, 0)
             self.assertGreater(failed, 3)
             self.assertEqual(list((self.path / "swap").iterdir()), [])

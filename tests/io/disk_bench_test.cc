@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
+#include <stop_token>
+#include <string>
 
 #include "src/base/units.h"
 #include "tests/io/support.h"
@@ -55,6 +58,20 @@ TEST(DiskBench, RefusesEmptyFiles) {
   CheckpointFile file = make_file(dir / "empty", "");
   Staging staging(1 * MiB);
   error_of(ErrorKind::refused, [&] { measure_disk(std::span(&file, 1), staging.span()); });
+}
+
+TEST(DiskBench, AStopEndsIt) {
+  TempDir dir;
+  CheckpointFile file = make_file(dir / "file", std::string(1'000'000, 'x'));
+  Staging staging(2 * MiB);
+  std::stop_source stop;
+  stop.request_stop();
+  const std::span<const CheckpointFile> files(&file, 1);
+  EXPECT_EQ(measure_setting(files, staging.span(), {256 * KiB, 4}, 0, file.size, nullptr,
+                            stop.get_token())
+                .bytes,
+            0);
+  EXPECT_TRUE(measure_disk(files, staging.span(), file.size, stop.get_token()).settings.empty());
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(Access, KeysAreForAllThatCosts) {
 }
 
 TEST(Access, OtherPagesMayNotAsk) {
-  const Access none(AccessRules{}), one({.origins = {"https://a.org"}}), all({.origins = {"*"}});
+  const Access none(AccessRules{}), one({.origins = {"https://a.org/"}}), all({.origins = {"*"}});
   const Requester own{.host = "localhost:8000", .origin = "http://localhost:8000"};
   const Requester other{.host = "localhost:8000", .origin = "https://a.org"};
   const Requester null{.host = "localhost:8000", .origin = "null"};

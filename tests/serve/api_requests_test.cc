@@ -345,12 +345,23 @@ TEST(ResponsesRequest, WhatIsNoneIsRefused) {
         R"({"input": "x", "previous_response_id": "r"})", R"({"input": "x", "background": true})",
         R"({"input": "x", "prompt": {"id": "p"}})",
         R"({"input": [{"type": "item_reference", "id": "msg_1"}]})",
-        R"({"input": "x", "include": ["message.output_text.logprobs"]})",
-        R"({"input": "x", "top_logprobs": 3})", R"({"input": "x", "text": "json"})",
-        R"({"input": "x", "text": {"format": "json"}})", R"({"input": "x", "reasoning": true})",
+        R"({"input": "x", "text": "json"})", R"({"input": "x", "text": {"format": "json"}})",
+        R"({"input": "x", "reasoning": true})",
         R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})"}) {
     EXPECT_THROW(of_responses(bad), Error) << bad;
   }
+}
+
+TEST(ResponsesRequest, LogprobsAreAskedForByTheirNumberOrAmongWhatIsIncluded) {
+  auto asked = [](const char* body) {
+    const OrderedJson chat = parse_ordered(of_responses(body), "it");
+    return chat.contains("logprobs") ? chat.at("top_logprobs") : OrderedJson();
+  };
+  EXPECT_EQ(asked(R"({"input": "x", "top_logprobs": 3})"), 3);
+  EXPECT_EQ(asked(R"({"input": "x", "include": ["message.output_text.logprobs"]})"), 0);
+  EXPECT_EQ(
+      asked(R"({"input": "x", "top_logprobs": 0, "include": ["reasoning.encrypted_content"]})"),
+      nullptr);
 }
 
 }  // namespace

@@ -59,13 +59,15 @@ struct LoadRound {
 };
 
 // A bare io_uring loop over the checkpoint's files, at the setting that was best for them.
-double disk_rate(Session& session, const io::ReadShape& setting) {
+double disk_rate(Session& session, const io::ReadShape& setting, const std::stop_token& stop) {
   Buffer staging(session.ledger(), Use::staging, "disk bench",
                  setting.request_bytes * static_cast<uint64_t>(setting.depth), Buffer::Touch::now);
   uint64_t bytes = 0;
   for (const io::CheckpointFile& file : session.index().files()) bytes += file.size;
-  return io::measure_setting(session.index().files(), staging.bytes(), setting, 0, bytes)
-      .bytes_per_second();
+  const io::DiskSpeed speed = io::measure_setting(session.index().files(), staging.bytes(), setting,
+                                                  0, bytes, nullptr, stop);
+  if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
+  return speed.bytes_per_second();
 }
 
 // A hypervisor takes back the memory that lies free in a virtual machine for some seconds; to get
@@ -91,11 +93,15 @@ double new_memory_rate(Session& session) {
   return static_cast<double>(bytes.size()) / seconds_since(start);
 }
 
-io::ReadShape best_disk_setting(Session& session) {
+io::ReadShape best_disk_setting(Session& session, const std::stop_token& stop) {
   uint64_t room = session.budget() - session.memory_plan().runtime;
   uint64_t bytes = std::clamp(round_down(room / 2, MiB), MiB, 32 * MiB);
   Buffer staging(session.ledger(), Use::staging, "disk bench", bytes, Buffer::Touch::now);
-  return io::measure_disk(session.index().files(), staging.bytes()).best.setting;
+  constexpr uint64_t kOfSetting = GiB;
+  const io::DiskBandwidth measured =
+      io::measure_disk(session.index().files(), staging.bytes(), kOfSetting, stop);
+  if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
+  return measured.best.setting;
 }
 
 Json load_rounds_json(const std::vector<LoadRound>& rounds) {
@@ -120,7 +126,7 @@ double median_of(const std::vector<LoadRound>& rounds, double (LoadRound::*ratio
 std::vector<LoadRound> load_rounds(const BenchOptions& o, Session& session, int64_t repeats,
                                    const std::stop_token& stop) {
   const bool bounded = repeats > 1;
-  const io::ReadShape setting = bounded ? best_disk_setting(session) : io::ReadShape{};
+  const io::ReadShape setting = bounded ? best_disk_setting(session, stop) : io::ReadShape{};
   std::vector<LoadRound> rounds;
   double before = 0;  // the disk's rate
   for (int64_t i = 0; i < repeats; ++i) {
@@ -129,7 +135,7 @@ std::vector<LoadRound> load_rounds(const BenchOptions& o, Session& session, int6
     if (bounded) {
       if (i == 0) {
         Buffer touched = touched_memory(session);
-        before = disk_rate(session, setting);
+        before = disk_rate(session, setting, stop);
       }
       round.memory_bytes_per_second = new_memory_rate(session);
     }
@@ -137,7 +143,7 @@ std::vector<LoadRound> load_rounds(const BenchOptions& o, Session& session, int6
     const LoadReport& load = session.load_report();
     round.bytes_per_second = static_cast<double>(load.io.bytes_read) / std::max(load.seconds, 1e-9);
     if (bounded) {
-      const double after = disk_rate(session, setting);
+      const double after = disk_rate(session, setting, stop);
       round.disk_bytes_per_second = (before + after) / 2;
       before = after;
     }
@@ -272,7 +278,8 @@ struct StepBound {
   double rate;
 };
 // Without `bandwidths` takes the weights' place: the session is not used any more.
-StepBound step_bound(Session& session, const std::vector<double>& bandwidths) {
+StepBound step_bound(Session& session, const std::vector<double>& bandwidths,
+                     const std::stop_token& stop) {
   const MemoryPlan plan = session.memory_plan();
   const uint64_t token_bytes = session.read_plan().bytes_per_token();
   if (!bandwidths.empty())
@@ -281,7 +288,7 @@ StepBound step_bound(Session& session, const std::vector<double>& bandwidths) {
   Device& device = session.backend().device();
   if (plan.has(Tier::disk)) {
     return {"disk", "disk_bytes_per_step", "disk_bandwidth", plan.sweep_bytes,
-            disk_rate(session, best_disk_setting(session))};
+            disk_rate(session, best_disk_setting(session, stop), stop)};
   }
   if (plan.host_sweep_bytes > 0) {
     return {"host memory", "host_bytes_per_step", "link_bandwidth", plan.host_sweep_bytes,
@@ -291,7 +298,7 @@ StepBound step_bound(Session& session, const std::vector<double>& bandwidths) {
   const bool has_room = session.budget() >= ledger.used(Place::host) + kBandwidthBuffer;
   double rate = device.info().memory_rate;
   if (!device.has_own_memory())
-    rate = has_room ? measured_read_bandwidth(session.ledger(), session.pool()) : 0;
+    rate = has_room ? measured_read_bandwidth(session.ledger(), session.pool(), stop) : 0;
   return {"memory", "weight_bytes_per_step", "read_bandwidth", token_bytes, rate};
 }
 
@@ -328,7 +335,7 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   RunReport report("bench decode", o, session, Json::object());
   const double step = median(steps.seconds);
   if (count == 1 && prompt <= kShortPrompt) session.learn_pass(step);
-  const StepBound bound = step_bound(session, steps.bandwidths);
+  const StepBound bound = step_bound(session, steps.bandwidths, stop);
   report.save(stop);
   const double given = static_cast<double>(bound.bytes) / step;
   const double rate = static_cast<double>(count) / step;
@@ -425,7 +432,7 @@ void define_bench(CLI::App& app, std::stop_token stop) {
       ->check(CLI::Range(1, 1000));
   load_verb->callback([load, stop] { bench_load(*load, stop); });
 
-  define_bench_disk(*verb);
+  define_bench_disk(*verb, stop);
 
   auto decode = std::make_shared<BenchOptions>();
   CLI::App* decode_verb = verb->add_subcommand(

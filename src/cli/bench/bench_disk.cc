@@ -4,6 +4,7 @@
 
 #include "io/disk_bench.h"
 #include "kernels/cpu/membw.h"
+#include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
@@ -13,9 +14,11 @@
 
 namespace sluice::cli {
 
-double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool) {
+double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool, const std::stop_token& stop) {
   Buffer buffer(ledger, Use::workspace, "bandwidth", kBandwidthBuffer, Buffer::Touch::now);
-  return read_bandwidth(buffer.bytes(), pool);
+  const double rate = read_bandwidth(buffer.bytes(), pool, stop);
+  if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
+  return rate;
 }
 
 namespace {
@@ -40,15 +43,17 @@ std::optional<io::ReadShape> best_shape(const io::DiskBandwidth& result) {
   return best;
 }
 
-void run(const CommonOptions& o) {
+void run(const CommonOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   const std::shared_ptr<Backend> gpu = open_device(o);
   io::CheckpointIndex index = open_model(o.model_path)->index();
   Ledger ledger;
   Buffer staging(ledger, Use::staging, "disk bench", 64 * MiB, Buffer::Touch::now);
-  io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes());
+  constexpr uint64_t kOfSetting = GiB;
+  io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes(), kOfSetting, stop);
+  if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
   ThreadPool pool(usable_threads());
-  double memory = measured_read_bandwidth(ledger, pool);
+  double memory = measured_read_bandwidth(ledger, pool, stop);
   RateKeys keys;
   keys.disk = disk_key(o.model_path);
   std::vector<Observation> seen{{RateKind::disk, result.best.bytes_per_second(), RateSource::bench},
@@ -96,13 +101,13 @@ void run(const CommonOptions& o) {
 
 }  // namespace
 
-void define_bench_disk(CLI::App& bench) {
+void define_bench_disk(CLI::App& bench, std::stop_token stop) {
   auto o = std::make_shared<CommonOptions>();
   CLI::App* verb = bench.add_subcommand(
       "disk", "Measure the disk (with the checkpoint's files), memory, and the link to a GPU");
   add_basic_options(*verb, *o);
   add_device_option(*verb, *o);
-  verb->callback([o] { run(*o); });
+  verb->callback([o, stop] { run(*o, stop); });
 }
 
 }  // namespace sluice::cli

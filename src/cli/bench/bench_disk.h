@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <stop_token>
 
 #include "src/base/thread_pool.h"
 #include "src/base/units.h"
@@ -9,11 +10,11 @@
 
 namespace sluice::cli {
 
-void define_bench_disk(CLI::App& bench);
+void define_bench_disk(CLI::App& bench, std::stop_token stop);
 
 // The best rate at which this machine's threads read memory, from a buffer far larger than its
 // caches.
 inline constexpr uint64_t kBandwidthBuffer = 512 * MiB;
-double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool);
+double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool, const std::stop_token& stop);
 
 }  // namespace sluice::cli

@@ -13,6 +13,7 @@
 #include "src/cli/input.h"
 #include "src/cli/near_miss.h"
 #include "src/cli/output.h"
+#include "src/cli/usage_error.h"
 
 namespace sluice::cli {
 
@@ -153,7 +154,7 @@ bool Chat::set(const std::string& rest) {
   try {
     options.parse(std::vector<std::string>{fmt::format("--{}={}", name, value)});
   } catch (const CLI::ParseError& e) {
-    fail(ErrorKind::usage, "/set {}: {}", rest, e.what());
+    fail(ErrorKind::usage, "/set {}: {}", rest, plain_sentence(options, e));
   }
   SamplingParams params = sampling_params(sampling);
   check_sampling(params, session_.spec().vocab_size);

@@ -8,20 +8,9 @@
 #include "src/serve/apis/chunk_answer.h"
 #include "src/serve/apis/ordered_json.h"
 #include "src/serve/apis/token_text.h"
-#include "src/text/utf8.h"
 
 namespace sluice {
 namespace {
-
-OrderedJson logprob_json(const Logprob& l, const Tokenizer* tokenizer) {
-  const bool known = tokenizer != nullptr && tokenizer->has(l.token_id);
-  const std::string bytes = known ? tokenizer->bytes(l.token_id, false) : std::string();
-  OrderedJson list = OrderedJson::array();
-  for (char c : bytes) list.push_back(static_cast<uint8_t>(c));
-  return {{"token", known ? to_valid_utf8(bytes) : token_text(l.token_id, tokenizer)},
-          {"logprob", l.logprob},
-          {"bytes", known ? list : OrderedJson()}};
-}
 
 class ChatAnswer : public ChunkAnswer {
  public:
@@ -160,13 +149,7 @@ class ChatAnswer : public ChunkAnswer {
     json.begin_object();
     json.key("content");
     json.begin_array();
-    for (const TokenLogprobs& t : *logprobs) {
-      OrderedJson entry = logprob_json(t.token, tokenizer_);
-      entry["top_logprobs"] = OrderedJson::array();
-      for (const Logprob& top : t.top)
-        entry["top_logprobs"].push_back(logprob_json(top, tokenizer_));
-      json.value(entry);
-    }
+    for (const TokenLogprobs& t : *logprobs) json.value(token_logprobs_json(t, tokenizer_));
     json.end_array();
     json.end_object();
   }

@@ -54,13 +54,16 @@ void ChatReply::add(AnswerPart part) {
   }
 }
 
-// An answer with the last tag of thoughts alone began in thoughts. A stream cannot know it.
-ChatReply chat_reply(const ChatForm& form, const RequestResult& result) {
+AnswerParser whole_parser(const ChatForm& form, const RequestResult& result) {
   AnswerHints hints = form.hints;
   if (hints.thought_tags_are_tokens && result.text.find("<think>") == std::string::npos &&
       result.text.find("</think>") != std::string::npos)
     hints.begins_in_thoughts = true;
-  AnswerParser parser(form.chat_template, form.prompt_end, form.tools, hints);
+  return {form.chat_template, form.prompt_end, form.tools, hints};
+}
+
+ChatReply chat_reply(const ChatForm& form, const RequestResult& result) {
+  AnswerParser parser = whole_parser(form, result);
   ChatReply reply;
   for (AnswerPart& part : parser.add(result.text, true, is_cut(result))) reply.add(std::move(part));
   return reply;

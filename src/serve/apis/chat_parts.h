@@ -52,6 +52,9 @@ struct ChatReply {
 
   void add(AnswerPart part);
 };
+// Returns the parser of an answer that has come as a whole. An answer with the last tag of thoughts
+// alone began in thoughts, which a stream cannot know.
+AnswerParser whole_parser(const ChatForm& form, const RequestResult& result);
 ChatReply chat_reply(const ChatForm& form, const RequestResult& result);
 // Whether an answer has been cut, by a limit or a stop string, so that there would be more of it.
 bool is_cut(const RequestResult& result);

@@ -102,7 +102,8 @@ uint64_t held_bytes(const Completion& asked, int64_t longest_token, int64_t toke
       asked.form_bytes + lists + (r.sampling.grammar ? r.sampling.grammar->grammar->bytes() : 0);
   for (const std::vector<int32_t>& prompt : asked.prompts) {
     uint64_t a_sequence = kSequence + state + 4 * lists + prompt.size() * 2 * kId +
-                          most * (2 * kId + 2 * text) + logprob_bytes(r.sampling.logprobs, most);
+                          most * (2 * kId + 2 * text) +
+                          (asked.keeps_logprobs ? 2 : 1) * logprob_bytes(r.sampling.logprobs, most);
     bytes += prompt.size() * kId + sequences * a_sequence +
              logprob_bytes(r.sampling.prompt_logprobs, prompt.size());
     if (asked.echo) bytes += prompt.size() * 2 * text;

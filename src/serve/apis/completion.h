@@ -25,7 +25,8 @@ struct Completion {
   bool stream = false;         // tokens are told as they come
   bool include_usage = false;  // at the end of a stream
   bool return_token_ids = false;
-  uint64_t form_bytes = 0;  // that the form of its answer holds beside this
+  bool keeps_logprobs = false;  // the form of its answer does, beside the results
+  uint64_t form_bytes = 0;      // that the form of its answer holds beside this
 
   // For the engine, of one of the prompts.
   Request request_of(size_t prompt) const;

@@ -110,7 +110,8 @@ class Blocks {
       messages.push_back(std::move(result));
       told_ = true;
     } else if (std::ranges::find(kPassedOver, type) == kPassedOver.end()) {
-      fail(ErrorKind::refused, "{}: blocks of type {:?} are not supported", where_, type);
+      fail(ErrorKind::refused, "{}: blocks of type {:?} are not supported; send text", where_,
+           type);
     }
   }
 

@@ -101,7 +101,7 @@ constexpr Parameter kOfChats[] = {
     {"function_call", ParameterUse::nothing, R"("none")"},
     {"functions", ParameterUse::nothing},
     {"modalities", ParameterUse::nothing, R"(["text"])"},
-    {"prediction", ParameterUse::nothing},
+    {"prediction", ParameterUse::ignored},
     {"verbosity", ParameterUse::ignored},
     {"web_search_options", ParameterUse::nothing},
     // vLLM's.
@@ -139,6 +139,13 @@ bool asks_for_nothing(const Parameter& parameter, const OrderedJson& value) {
   return !parameter.without.empty() && value == OrderedJson::parse(parameter.without);
 }
 
+// Names the parameters that ask for the same here.
+std::string_view instead_of(std::string_view parameter) {
+  if (parameter == "functions") return "; send tools";
+  if (parameter == "function_call") return "; send tools and tool_choice";
+  return {};
+}
+
 }  // namespace
 
 void UnknownParameters::pass_over(const std::string& name) {
@@ -160,7 +167,7 @@ void check_parameters(const OrderedJson& body, const std::string& where, Api api
     }
     if (known == nullptr) fail(ErrorKind::refused, "{}: unknown parameter: {}", where, key);
     if (known->use == ParameterUse::nothing && !asks_for_nothing(*known, value))
-      fail(ErrorKind::refused, "{}: {} is not supported", where, key);
+      fail(ErrorKind::refused, "{}: {} is not supported{}", where, key, instead_of(key));
   }
 }
 

@@ -1,10 +1,16 @@
 // The answer of /v1/responses: items of thoughts, a message and calls.
+#include <algorithm>
+#include <iterator>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/serve/apis/answer.h"
 #include "src/serve/apis/api_parts.h"
+#include "src/serve/apis/message_tokens.h"
 #include "src/serve/apis/ordered_json.h"
+#include "src/serve/apis/token_text.h"
 
 namespace sluice {
 namespace {
@@ -14,7 +20,8 @@ class ResponsesAnswer : public Answer {
   ResponsesAnswer(Completion asked, CompletionHead head, const Tokenizer* tokenizer, ChatForm form)
       : Answer(std::move(asked), std::move(head), tokenizer),
         form_(std::move(form)),
-        parser_(form_.parser()) {}
+        parser_(form_.parser()),
+        tokens_(tokenizer, asked_.request.skip_special_tokens) {}
 
   void begin(std::string& out) override {
     for (const char* type : {"response.created", "response.in_progress"}) {
@@ -29,11 +36,14 @@ class ResponsesAnswer : public Answer {
     const RequestResult& result = results_[0][0];
     if (!streams()) {
       const ChatReply reply = chat_reply(form_, result);
-      if (!reply.reasoning.empty()) items_.push_back(reasoning_item(reply.reasoning));
-      if (!reply.content.empty() || reply.calls.empty())
-        items_.push_back(message_item(reply.content, "completed"));
+      if (!reply.reasoning.empty()) add_item(reasoning_item(reply.reasoning));
+      if (!reply.content.empty() || reply.calls.empty()) {
+        if (tells_logprobs() && !reply.content.empty())
+          logprobs_ = message_tokens(form_, result, tokenizer_, asked_.request.skip_special_tokens);
+        add_item(message_item(reply.content, "completed"));
+      }
       for (const ChatReply::Call& call : reply.calls)
-        items_.push_back(call_item(call.name, call_id(call.id), call.arguments, "completed"));
+        add_item(call_item(call.name, call_id(call.id), call.arguments, "completed"));
       // The last one is what was cut.
       if (items_.back().contains("status")) items_.back()["status"] = status_of(result);
       JsonWriter json([&](std::string_view piece) { out += piece; });
@@ -64,20 +74,28 @@ class ResponsesAnswer : public Answer {
  protected:
   void stream(Choice, const StreamPart& part, std::string& out) override {
     const bool last = part.result.has_value();
+    if (tells_logprobs()) tokens_.add(part.logprobs, part.text);
     for (const AnswerPart& p : parser_.add(part.text, last, last && is_cut(*part.result))) {
+      if (p.kind != AnswerPart::Kind::content) tokens_.drop();
       if (p.kind == AnswerPart::Kind::arguments) {
         text_ += p.text;
         delta(out, "response.function_call_arguments.delta", p.text);
         continue;
       }
-      if (!open_ || p.kind != kind_ || p.kind == AnswerPart::Kind::call) {
+      const bool begins = !open_ || p.kind != kind_ || p.kind == AnswerPart::Kind::call;
+      if (begins) {
         end_item(out, "completed");
         begin_item(p, out);
       }
       if (p.kind == AnswerPart::Kind::call) continue;
       text_ += p.text;
-      const bool thinks = p.kind == AnswerPart::Kind::reasoning;
-      delta(out, thinks ? "response.reasoning_text.delta" : "response.output_text.delta", p.text);
+      if (p.kind == AnswerPart::Kind::reasoning) {
+        delta(out, "response.reasoning_text.delta", p.text);
+        continue;
+      }
+      std::vector<TokenLogprobs> tokens = tokens_.take(p.text, begins);
+      delta(out, "response.output_text.delta", p.text, &tokens);
+      std::ranges::move(tokens, std::back_inserter(logprobs_));
     }
   }
 
@@ -97,11 +115,45 @@ class ResponsesAnswer : public Answer {
             {"summary", OrderedJson::array()},
             {"content", content}};
   }
+  bool tells_logprobs() const { return asked_.request.sampling.logprobs.has_value(); }
+  void write_logprobs(JsonWriter& json, std::span<const TokenLogprobs> tokens) const {
+    json.key("logprobs");
+    json.begin_array();
+    for (const TokenLogprobs& token : tokens) json.value(token_logprobs_json(token, tokenizer_));
+    json.end_array();
+  }
+  // Logprobs may be large: their JSON is written, not kept.
+  void write_text_part(JsonWriter& json, const OrderedJson& part,
+                       std::span<const TokenLogprobs> tokens) const {
+    json.begin_object();
+    for (const auto& [name, value] : part.items()) json.member(name, value);
+    write_logprobs(json, tokens);
+    json.end_object();
+  }
+  void write_item(JsonWriter& json, const OrderedJson& item,
+                  std::span<const TokenLogprobs> tokens) const {
+    if (item.at("type") != "message") return json.value(item);
+    json.begin_object();
+    for (const auto& [name, value] : item.items()) {
+      json.key(name);
+      if (name != "content") {
+        json.value(value);
+        continue;
+      }
+      json.begin_array();
+      for (const OrderedJson& part : value) write_text_part(json, part, tokens);
+      json.end_array();
+    }
+    json.end_object();
+  }
+  // Ends an item, whose tokens are in `logprobs_`.
+  void add_item(OrderedJson item) {
+    items_.push_back(std::move(item));
+    of_items_.resize(items_.size());
+    of_items_.back() = std::exchange(logprobs_, {});
+  }
   static OrderedJson text_part(const std::string& text) {
-    return {{"type", "output_text"},
-            {"text", text},
-            {"annotations", OrderedJson::array()},
-            {"logprobs", OrderedJson::array()}};
+    return {{"type", "output_text"}, {"text", text}, {"annotations", OrderedJson::array()}};
   }
   OrderedJson message_item(const std::string& text, const char* status) const {
     OrderedJson content = OrderedJson::array();
@@ -193,16 +245,18 @@ class ResponsesAnswer : public Answer {
     if (kind_ != AnswerPart::Kind::content) return;
     event(out, "response.content_part.added", [&](JsonWriter& json) {
       name_item(json);
-      json.member("part", text_part({}));
+      json.key("part");
+      write_text_part(json, text_part({}), {});
     });
   }
 
-  void delta(std::string& out, const char* type, const std::string& text) {
+  void delta(std::string& out, const char* type, const std::string& text,
+             const std::vector<TokenLogprobs>* tokens = nullptr) {
     event(out, type, [&](JsonWriter& json) {
       name_item(json);
       json.key("delta");
       json.text({text});
-      if (kind_ == AnswerPart::Kind::content) json.member("logprobs", Json::array());
+      if (tokens != nullptr) write_logprobs(json, *tokens);
     });
   }
 
@@ -218,12 +272,13 @@ class ResponsesAnswer : public Answer {
             name_item(json);
             json.key(calls ? "arguments" : "text");
             json.text({text_});
-            if (!calls && !thinks) json.member("logprobs", Json::array());
+            if (!calls && !thinks) write_logprobs(json, logprobs_);
           });
     if (!calls && !thinks) {
       event(out, "response.content_part.done", [&](JsonWriter& json) {
         name_item(json);
-        json.member("part", text_part(text_));
+        json.key("part");
+        write_text_part(json, text_part(text_), logprobs_);
       });
     }
     if (calls) {
@@ -234,9 +289,16 @@ class ResponsesAnswer : public Answer {
     }
     event(out, "response.output_item.done", [&](JsonWriter& json) {
       json.member("output_index", items_.size());
-      json.member("item", item_);
+      json.key("item");
+      write_item(json, item_, logprobs_);
     });
-    items_.push_back(std::move(item_));
+    add_item(std::move(item_));
+  }
+
+  void write_items(JsonWriter& json) const {
+    json.begin_array();
+    for (size_t i = 0; i < items_.size(); ++i) write_item(json, items_[i], of_items_[i]);
+    json.end_array();
   }
 
   // Null: it has not ended.
@@ -262,7 +324,7 @@ class ResponsesAnswer : public Answer {
         {"error", nullptr},
         {"incomplete_details", cut ? OrderedJson{{"reason", "max_output_tokens"}} : OrderedJson()},
         {"model", head_.model},
-        {"output", items_},
+        {"output", nullptr},
         {"parallel_tool_calls", form_.parallel_calls},
         {"temperature", sampling.temperature},
         {"tool_choice", choice_json()},
@@ -270,12 +332,24 @@ class ResponsesAnswer : public Answer {
         {"top_p", sampling.top_p},
         {"usage", usage}};
     response.update(OrderedJson(form_.echo));
-    json.value(response);
+    json.begin_object();
+    for (const auto& [name, value] : response.items()) {
+      json.key(name);
+      if (name == "output") {
+        write_items(json);
+      } else {
+        json.value(value);
+      }
+    }
+    json.end_object();
   }
 
   ChatForm form_;
   AnswerParser parser_;
   OrderedJson items_ = OrderedJson::array();  // that have ended
+  std::vector<std::vector<TokenLogprobs>> of_items_;
+  std::vector<TokenLogprobs> logprobs_;  // of the message that has not ended
+  MessageTokens tokens_;
   CallIds ids_;
   // State of a stream: the item that has begun.
   bool open_ = false;

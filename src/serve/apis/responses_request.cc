@@ -20,9 +20,16 @@ constexpr std::array<SameName, 6> kSame{{{"max_output_tokens", "max_completion_t
                                          {"stream", "stream"},
                                          {"temperature", "temperature"},
                                          {"top_p", "top_p"}}};
-constexpr std::array<std::string_view, 8> kRead{"chat_template_kwargs", "input",     "instructions",
-                                                "parallel_tool_calls",  "reasoning", "text",
-                                                "tool_choice",          "tools"};
+constexpr std::array<std::string_view, 10> kRead{"chat_template_kwargs",
+                                                 "include",
+                                                 "input",
+                                                 "instructions",
+                                                 "parallel_tool_calls",
+                                                 "reasoning",
+                                                 "text",
+                                                 "tool_choice",
+                                                 "tools",
+                                                 "top_logprobs"};
 // Items of tools that another service ran, and what clients keep for themselves: they say nothing
 // to a model here.
 constexpr std::array<std::string_view, 13> kPassedOver{
@@ -32,20 +39,11 @@ constexpr std::array<std::string_view, 13> kPassedOver{
     "mcp_approval_request",  "mcp_approval_response",
     "tool_search_output",    "web_search_call"};
 // Say nothing about the answer, or what is so in any case.
-constexpr std::array<std::string_view, 14> kIgnored{"background",
-                                                    "client_metadata",
-                                                    "include",
-                                                    "max_tool_calls",
-                                                    "metadata",
-                                                    "prompt_cache_key",
-                                                    "prompt_cache_retention",
-                                                    "safety_identifier",
-                                                    "service_tier",
-                                                    "store",
-                                                    "stream_options",
-                                                    "top_logprobs",
-                                                    "truncation",
-                                                    "user"};
+constexpr std::array<std::string_view, 12> kIgnored{
+    "background",        "client_metadata",  "max_tool_calls",
+    "metadata",          "prompt_cache_key", "prompt_cache_retention",
+    "safety_identifier", "service_tier",     "store",
+    "stream_options",    "truncation",       "user"};
 
 std::string name_of(const OrderedJson& function, const std::string& where) {
   std::string name = string_of(function, "name", where);
@@ -185,14 +183,24 @@ void check_keys(const OrderedJson& body, const std::string& where) {
          where);
   if (!is_null(body, "background") && body.at("background") != false)
     fail(ErrorKind::refused, "{}: background is not supported", where);
-  if (!is_null(body, "top_logprobs") && body.at("top_logprobs") != 0)
-    fail(ErrorKind::refused,
-         "{}: top_logprobs are not supported; ask /v1/chat/completions for them", where);
-  constexpr const char* kLogprobs = "message.output_text.logprobs";
-  const OrderedJson include = body.value("include", OrderedJson());
-  if (include.is_array() && std::ranges::find(include, OrderedJson(kLogprobs)) != include.end())
-    fail(ErrorKind::refused, "{}: include: {} are not supported; ask /v1/chat/completions for them",
-         where, kLogprobs);
+}
+
+// The likeliest tokens are asked for by their number, the logprobs of an answer's own tokens by
+// what is to be included.
+void add_logprobs(const OrderedJson& body, OrderedJson& chat, const std::string& where) {
+  bool asked = false;
+  if (!is_null(body, "include")) {
+    const OrderedJson& include = body.at("include");
+    const auto is_text = [](const OrderedJson& each) { return each.is_string(); };
+    if (!include.is_array() || !std::ranges::all_of(include, is_text))
+      fail(ErrorKind::refused, "{}: include must be a list of texts", where);
+    asked =
+        std::ranges::find(include, OrderedJson("message.output_text.logprobs")) != include.end();
+  }
+  const bool likeliest = !is_null(body, "top_logprobs") && body.at("top_logprobs") != 0;
+  if (!asked && !likeliest) return;
+  chat["logprobs"] = true;
+  chat["top_logprobs"] = likeliest ? body.at("top_logprobs") : OrderedJson(0);
 }
 
 }  // namespace
@@ -204,6 +212,8 @@ OrderedJson chat_of_responses(OrderedJson body, const std::string& where) {
   move_same(body, kSame, chat);
   Conversation conversation;
   if (!is_null(body, "instructions")) {
+    if (!body.at("instructions").is_string())
+      fail(ErrorKind::refused, "{}: instructions must be a text", where);
     conversation.add({{"role", "system"}, {"content", body.at("instructions")}},
                      where + ": instructions");
   }
@@ -224,6 +234,7 @@ OrderedJson chat_of_responses(OrderedJson body, const std::string& where) {
     chat["tool_choice"] = choice_of(body.at("tool_choice"), where + ": tool_choice");
   for (const char* same : {"parallel_tool_calls", "chat_template_kwargs"})
     if (!is_null(body, same)) chat[same] = std::move(body.at(same));
+  add_logprobs(body, chat, where);
   const OrderedJson reasoning = object_of(body, "reasoning", where);
   if (!is_null(reasoning, "effort")) chat["reasoning_effort"] = reasoning.at("effort");
   const OrderedJson said = object_of(body, "text", where);
@@ -235,13 +246,19 @@ OrderedJson chat_of_responses(OrderedJson body, const std::string& where) {
 
 Json response_echo(const OrderedJson& body) {
   if (!body.is_object()) return Json::object();
-  Json echo{
-      {"background", false},          {"instructions", nullptr},
-      {"max_output_tokens", nullptr}, {"max_tool_calls", nullptr},
-      {"metadata", Json::object()},   {"previous_response_id", nullptr},
-      {"prompt_cache_key", nullptr},  {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-      {"safety_identifier", nullptr}, {"text", {{"format", {{"type", "text"}}}}},
-      {"truncation", "disabled"},     {"user", nullptr}};
+  Json echo{{"background", false},
+            {"instructions", nullptr},
+            {"max_output_tokens", nullptr},
+            {"max_tool_calls", nullptr},
+            {"metadata", Json::object()},
+            {"previous_response_id", nullptr},
+            {"prompt_cache_key", nullptr},
+            {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+            {"safety_identifier", nullptr},
+            {"text", {{"format", {{"type", "text"}}}}},
+            {"top_logprobs", 0},
+            {"truncation", "disabled"},
+            {"user", nullptr}};
   for (auto& [key, value] : echo.items())
     if (!is_null(body, key.c_str())) value = round_integers(body.at(key));
   echo["store"] = false;

@@ -7,6 +7,16 @@ namespace {
 
 std::string id_text(int32_t id) { return fmt::format("token_id:{}", id); }
 
+OrderedJson logprob_json(const Logprob& l, const Tokenizer* tokenizer) {
+  const bool known = tokenizer != nullptr && tokenizer->has(l.token_id);
+  const std::string bytes = known ? tokenizer->bytes(l.token_id, false) : std::string();
+  OrderedJson list = OrderedJson::array();
+  for (char c : bytes) list.push_back(static_cast<uint8_t>(c));
+  return {{"token", known ? to_valid_utf8(bytes) : token_text(l.token_id, tokenizer)},
+          {"logprob", l.logprob},
+          {"bytes", known ? list : OrderedJson()}};
+}
+
 }  // namespace
 
 std::string token_text(int32_t id, const Tokenizer* tokenizer) {
@@ -40,6 +50,13 @@ Json top_logprobs_json(const TokenLogprobs* t, const Tokenizer* tokenizer) {
       top.emplace(id_text(l.token_id), l.logprob);
   }
   return top;
+}
+
+OrderedJson token_logprobs_json(const TokenLogprobs& t, const Tokenizer* tokenizer) {
+  OrderedJson entry = logprob_json(t.token, tokenizer);
+  entry["top_logprobs"] = OrderedJson::array();
+  for (const Logprob& top : t.top) entry["top_logprobs"].push_back(logprob_json(top, tokenizer));
+  return entry;
 }
 
 }  // namespace sluice

@@ -17,6 +17,9 @@ namespace sluice {
 std::string token_text(int32_t id, const Tokenizer* tokenizer);
 // {text: logprob} of the likeliest tokens; null for a token that has none.
 Json top_logprobs_json(const TokenLogprobs* logprobs, const Tokenizer* tokenizer);
+// A token as OpenAI's chats have it: {token, logprob, bytes, top_logprobs: [{token, logprob,
+// bytes}]}.
+OrderedJson token_logprobs_json(const TokenLogprobs& logprobs, const Tokenizer* tokenizer);
 
 // Where tokens begin in their text, in characters (code points).
 class TextOffsets {

@@ -11,9 +11,11 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/system/system_error.hpp>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -160,8 +162,14 @@ asio::awaitable<void> HttpServer::Impl::take_parts(EngineLoop& loop) {
   }
 }
 
-HttpServer::HttpServer(HttpOptions options, Service& service, RequestMemory& memory)
-    : impl_(std::make_unique<Impl>(std::move(options), service, memory)) {}
+HttpServer::HttpServer(HttpOptions options, Service& service, RequestMemory& memory) {
+  try {
+    impl_ = std::make_unique<Impl>(std::move(options), service, memory);
+  } catch (const boost::system::system_error& fault) {  // threads of the library's pools
+    const std::error_code why(fault.code().value(), std::generic_category());
+    fail_thread({"serving requests"}, std::system_error(why));
+  }
+}
 
 HttpServer::~HttpServer() = default;
 

@@ -1,0 +1,110 @@
+#include "src/cli/usage_error.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "src/cli/near_miss.h"
+
+namespace sluice::cli {
+namespace {
+
+using Halves = std::pair<std::string_view, std::string_view>;
+
+// The texts before and after `middle`.
+std::optional<Halves> split(std::string_view text, std::string_view middle) {
+  const size_t at = text.find(middle);
+  if (at == std::string_view::npos) return std::nullopt;
+  return Halves{text.substr(0, at), text.substr(at + middle.size())};
+}
+
+// "; did you mean --memory?" where an option of the verb is near the word.
+std::string meant_option(const CLI::App& verb, std::string_view word) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  const std::string given = fmt::format("--{}", word.substr(word.find_first_not_of('-')));
+  const auto meant = near_miss(std::string_view(given).substr(0, given.find('=')), known);
+  return meant ? fmt::format("; did you mean {}?", *meant) : std::string();
+}
+
+std::vector<std::string> names_of_verbs(const CLI::App& verb) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : verb.get_subcommands([](const CLI::App*) { return true; }))
+    if (!each->get_group().empty()) names.push_back(each->get_name());
+  return names;
+}
+
+std::string extras_sentence(const CLI::App& verb) {
+  const std::vector<std::string> extras = verb.remaining();
+  const auto option = std::ranges::find_if(extras, [](const std::string& word) {
+    return word.starts_with('-') && word.find_first_not_of('-') != std::string::npos;
+  });
+  if (option != extras.end())
+    return fmt::format("unknown option {}{}", *option, meant_option(verb, *option));
+  const std::vector<std::string> verbs = names_of_verbs(verb);
+  if (!verbs.empty() && !extras.empty())
+    return fmt::format("unknown command {}; choose one of: {}", extras.front(),
+                       fmt::join(verbs, ", "));
+  return fmt::format("{}: one argument too many; put quotes around a text with spaces",
+                     extras.empty() ? std::string("command line") : extras.front());
+}
+
+std::string validation_sentence(std::string_view what) {
+  if (const auto range = split(what, " not in range ")) {
+    if (const auto named = split(range->first, ": Value ")) {
+      if (const auto ends = split(range->second, " to "))
+        return fmt::format("{} {}: must be a number from {} to {}", named->first, named->second,
+                           ends->first, ends->second);
+    }
+  }
+  if (const auto list = split(what, " not in {")) {
+    if (const auto named = split(list->first, ": ")) {
+      std::string choices(list->second.substr(0, list->second.rfind('}')));
+      for (size_t at = 0; (at = choices.find(',', at)) != std::string::npos; at += 2)
+        choices.replace(at, 1, ", ");
+      return fmt::format("{} {}: choose one of: {}", named->first, named->second, choices);
+    }
+  }
+  return std::string(what);
+}
+
+}  // namespace
+
+std::string plain_sentence(const CLI::App& verb, const CLI::ParseError& error) {
+  const std::string_view what = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return extras_sentence(verb);
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
+    return validation_sentence(what);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    const std::vector<std::string> verbs = names_of_verbs(verb);
+    if (!verbs.empty() && !verb.remaining().empty()) return extras_sentence(verb);
+    if (!verbs.empty()) return fmt::format("give one of: {}", fmt::join(verbs, ", "));
+    if (const auto named = split(what, " is required"))
+      return fmt::format("{} is missing", named->first);
+  }
+  if (const auto value = split(what, "Could not convert: ")) {
+    if (const auto named = split(value->second, " = "))
+      return fmt::format("{} {}: must be a number", named->first, named->second);
+  }
+  if (const auto missing = split(what, " required "))
+    if (missing->second.ends_with(" missing"))
+      if (const auto named = split(missing->first, ": "))
+        return fmt::format("{} needs a value", named->first);
+  return std::string(what);
+}
+
+std::string usage_sentence(const CLI::App& verb, const CLI::ParseError& error) {
+  std::string path;
+  for (const CLI::App* each = &verb; each != nullptr; each = each->get_parent())
+    path = each->get_name() + (path.empty() ? "" : " ") + path;
+  return fmt::format("{} (see {} --help)", plain_sentence(verb, error), path);
+}
+
+}  // namespace sluice::cli
