@@ -22,8 +22,8 @@ struct Fiber {
 };
 
 // Maps a stack with a page below it that nobody may touch. It is never given back: fibers are kept
-// for the whole process.
-void map_stack(Fiber& fiber);
+// for the whole process. `number`: of the fiber among those that take turns.
+void map_stack(Fiber& fiber, size_t number);
 
 // The next switch to `fiber` calls entry(), which must never return.
 void prepare(Fiber& fiber, void (*entry)());
