@@ -219,7 +219,9 @@ TEST_F(SpillTest, AnIndexThatLiesIsNotBelieved) {
         text + good.substr(kSpillHeaderBytes, index_offset - kSpillHeaderBytes) + index);
     EXPECT_EQ(outcome(options()).bits, expected) << field << ": " << value;
     if (list_spill_files(cache()).empty()) outcome(options());
-    EXPECT_TRUE(test::read_file(only_file()) == good) << field << ": " << value;
+    EXPECT_EQ(test::read_file(only_file()).substr(index_offset + field, bytes),
+              good.substr(index_offset + field, bytes))
+        << field << ": " << value << " is mended";
   };
   for (uint64_t value : {uint64_t{0}, uint64_t{1} << 62, UINT64_MAX}) {
     for (size_t field : {offsetof(SpillRecord, begin), offsetof(SpillRecord, panel_bytes),
