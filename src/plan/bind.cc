@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostFaultsShown = 8;
+constexpr size_t kMostFaultsShown = 12;
 constexpr std::string_view kWithoutHead =
     "; without it a model makes no text: for embeddings use `sluice serve` and /v1/embeddings";
 

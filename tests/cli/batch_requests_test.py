@@ -191,7 +191,7 @@ class BatchRequestsTest(Case):
                     "batch_line_5": "custom_id must be a string", "batch_line_6": "custom_id is missing",
                     "batch_line_7": "surrogate", "batch_line_8": "was there before", "get": "method must be POST",
                     "no url": "url is missing", "no body": "body is missing", "list": "must be a JSON object",
-                    "chat": "is not served", "twice": 'key "n" is there twice'}
+                    "chat": "is not supported; use /v1/completions", "twice": 'key "n" is there twice'}
         for id, mention in mentions.items():
             self.assertEqual(responses[id]["response"]["status_code"], 400)
             self.assertIn(mention, responses[id]["response"]["body"]["error"]["message"])

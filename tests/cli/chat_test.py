@@ -196,8 +196,9 @@ class ConversationTest(Case):
         self.assertEqual(json.loads((self.path / "saved3").read_text()), [])
         self.assertIn("top_p                  1\n", out.stderr)
         self.assertIn("/regenerate", out.stderr)
-        for wrong, why in (("/set temperature hot", "temperature"), ("/set colour 1", "NAME VALUE"), ("/set top_p 2", "top_p must"),
-                           ("/undo", "no message to remove"), ("/regenerate", "no message to answer"), ("/rest", "mean /reset?")):
+        for wrong, why in (("/set temperature hot", "/set temperature hot: must be a number"),
+                           ("/set colour 1", "NAME VALUE"), ("/set top_p 2", "top_p must"), ("/undo", "no message to remove"),
+                           ("/regenerate", "no message to answer"), ("/rest", "mean /reset?")):
             self.assertIn(why, self.chat(wrong + "\n", status=2).stderr)
 
     def test_a_full_conversation_drops_its_oldest_turns(self):

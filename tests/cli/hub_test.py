@@ -176,6 +176,14 @@ class HubTest(Case):
         result = self.pull()
         self.assertEqual(result.returncode, 3)
         self.assertIn("outside", result.stderr)
+        self.hub({"a.json": b"{}", "a.json/b.json": b"{}"})  # which no disk can hold
+        result = self.pull("acme/tiny", "--connections", "1")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"sluice: \S+a.json: Not a directory\n$")
+        self.environment["HF_ENDPOINT"] = "ftp://localhost"
+        result = self.pull()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("HF_ENDPOINT is ftp://localhost, but must begin with https://", result.stderr)
         self.environment["HF_HUB_OFFLINE"] = "1"
         self.assertEqual(self.pull().returncode, 2)
 

@@ -154,7 +154,9 @@ bool Chat::set(const std::string& rest) {
   try {
     options.parse(std::vector<std::string>{fmt::format("--{}={}", name, value)});
   } catch (const CLI::ParseError& e) {
-    fail(ErrorKind::usage, "/set {}: {}", rest, plain_sentence(options, e));
+    const std::string why = plain_sentence(options, e);
+    if (why.starts_with("--")) fail(ErrorKind::usage, "/set {}", why.substr(2));
+    fail(ErrorKind::usage, "/set {}: {}", rest, why);
   }
   SamplingParams params = sampling_params(sampling);
   check_sampling(params, session_.spec().vocab_size);

@@ -30,7 +30,10 @@ void read_line(std::string_view text, BatchLine& line) {
   if (fields.string_or("method", "POST") != "POST")
     fail(ErrorKind::refused, "{}: method must be POST", line.where);
   if (std::string url = fields.string("url"); url != "/v1/completions")
-    fail(ErrorKind::refused, "{}: url {:?} is not served; /v1/completions is", line.where, url);
+    fail(ErrorKind::refused,
+         "{}: url {:?} is not supported; use /v1/completions (sluice render makes prompts of "
+         "messages)",
+         line.where, url);
   fields.raw("body");
   line.body = std::move(json["body"]);
 }
