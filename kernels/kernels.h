@@ -117,6 +117,13 @@ struct NormParams {
   int64_t squares_cols = 0;
 };
 
+// The positions that rows attend to, where a layer chooses them (arXiv:2512.02556, 2.1): of each
+// row the first min(most, its position + 1), rising.
+struct ChosenPositions {
+  int32_t* positions = nullptr;  // [rows of the step][most] in the device's memory
+  int64_t most = 0;              // 0: rows attend to all
+};
+
 // A layer's attention beside softmax(scale * q k^T) v. The score of a query and a key is scale * q
 // k, then capped, then with its ALiBi term.
 struct AttentionParams {
@@ -130,6 +137,7 @@ struct AttentionParams {
   // [heads], a logit that takes part in the softmax's sum and brings no value (gpt-oss,
   // arXiv:2309.17453); empty: none
   std::span<const float> sinks = {};
+  ChosenPositions chosen = {};  // without a window or a chunk; CPU only
 };
 
 inline int64_t first_attended(const AttentionParams& p, int64_t position) {
@@ -365,6 +373,16 @@ class Kernels {
   virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                const AttentionParams& params, Tensor out) const = 0;
 
+  // Chooses the out.most positions of each row's sequence up to itself that have the largest
+  // scores, and of equal ones the lowest. A score is the sum over heads of weight * max(0, q key):
+  // the indexer of DeepSeek-V3.2 (arXiv:2512.02556, 2.1) without its factors of all scores. q [n,
+  // heads
+  // * key_dim], weights [n, heads]; all heads have the cache's one key of a position. CPU only.
+  virtual void choose_positions(Tensor /*q*/, Tensor /*weights*/, const KvCache& /*keys*/,
+                                const KvRows& /*rows*/, const ChosenPositions& /*out*/) const {
+    check(false, "choose_positions: kernels that compute it");
+  }
+
   // out = activation(x) * up; without `up` (null data), activation(x). out may
   // be x. A clamped SwiGLU has an `up`.
   virtual void activate(const ActivationParams& activation, Tensor x, Tensor up,
@@ -489,6 +507,7 @@ struct WorkspaceNeeds {
   int64_t state_keys = 0;  // rows of a head's state, the most of all layers; 0: there are none
   int64_t head_cols = 0;   // of HeadMatrices, the most of all layers; 0: there are none
   bool grouped = false;    // some weights are grouped codes or blocks (quant/groups.h)
+  int64_t chosen = 0;      // positions of a row, the most of all layers; 0: none are chosen
   // Experts of a layer, the most of each; 0: there are none.
   int64_t experts = 0;
   int64_t experts_used = 0;

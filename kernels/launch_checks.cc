@@ -125,6 +125,27 @@ void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const in
   }
 }
 
+namespace {
+
+void check_chunks(const KvCache& cache, std::span<const SequenceChunk> chunks,
+                  const AttentionParams& params, int64_t rows) {
+  for (const SequenceChunk& c : chunks) {
+    check(c.first_row >= 0 && c.rows >= 0 && c.first_row + c.rows <= rows,
+          "attention: rows of the batch");
+    int64_t blocks = ceil_div(c.first_position + c.rows, cache.block_size);
+    check(c.first_position >= 0 && blocks <= static_cast<int64_t>(c.block_table.size()),
+          "attention: a block for each position");
+    for (int64_t b = 0; b < blocks; ++b) {
+      int32_t block = c.block_table[static_cast<size_t>(b)];
+      const bool unseen = (b + 1) * cache.block_size <= first_attended(params, c.first_position);
+      check((block >= 0 && block < cache.blocks) || (block == -1 && unseen),
+            "attention: block within the cache");
+    }
+  }
+}
+
+}  // namespace
+
 void check_paged_attention(const Tensor& q, const KvCache& cache,
                            std::span<const SequenceChunk> chunks, const AttentionParams& params,
                            const Tensor& out) {
@@ -140,19 +161,21 @@ void check_paged_attention(const Tensor& q, const KvCache& cache,
         "attention: a slope and a sink for each head, or none");
   check(params.window >= 0 && params.chunk >= 0 && params.soft_cap >= 0,
         "attention: window, chunk and cap are not negative");
-  for (const SequenceChunk& c : chunks) {
-    check(c.first_row >= 0 && c.rows >= 0 && c.first_row + c.rows <= q.rows,
-          "attention: rows of the batch");
-    int64_t blocks = ceil_div(c.first_position + c.rows, cache.block_size);
-    check(c.first_position >= 0 && blocks <= static_cast<int64_t>(c.block_table.size()),
-          "attention: a block for each position");
-    for (int64_t b = 0; b < blocks; ++b) {
-      int32_t block = c.block_table[static_cast<size_t>(b)];
-      const bool unseen = (b + 1) * cache.block_size <= first_attended(params, c.first_position);
-      check((block >= 0 && block < cache.blocks) || (block == -1 && unseen),
-            "attention: block within the cache");
-    }
-  }
+  check(params.chosen.most == 0 || (params.chosen.positions != nullptr && params.window == 0 &&
+                                    params.chunk == 0 && params.alibi_slopes.empty()),
+        "attention: positions are chosen from all");
+  check_chunks(cache, chunks, params, q.rows);
+}
+
+void check_choose_positions(const Tensor& q, const Tensor& weights, const KvCache& keys,
+                            std::span<const SequenceChunk> chunks, const ChosenPositions& out) {
+  check_cache(keys);
+  check_activations(q);
+  check_activations(weights);
+  check(keys.kv_heads == 1 && weights.rows == q.rows && q.cols == weights.cols * keys.key_dim,
+        "choose_positions: a query and a weight of each head");
+  check(out.positions != nullptr && out.most > 0, "choose_positions: room for what is chosen");
+  check_chunks(keys, chunks, {}, q.rows);
 }
 
 void check_same_shape(const Tensor& a, const Tensor& b) {

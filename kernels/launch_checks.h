@@ -17,6 +17,8 @@ void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const in
 void check_paged_attention(const Tensor& q, const KvCache& cache,
                            std::span<const SequenceChunk> chunks, const AttentionParams& params,
                            const Tensor& out);
+void check_choose_positions(const Tensor& q, const Tensor& weights, const KvCache& keys,
+                            std::span<const SequenceChunk> chunks, const ChosenPositions& out);
 // float32 matrices of one shape: residual adds.
 void check_same_shape(const Tensor& a, const Tensor& b);
 void check_sum_squares(const Tensor& x, const Tensor& sums);

@@ -102,7 +102,8 @@ uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
       needs.grouped ? grouped_workspace(needs.max_rows, needs.max_cols, threads) : 0;
   return static_cast<uint64_t>(std::max(
       {linear_workspace(needs.max_rows, needs.max_cols, threads), grouped,
-       attention_workspace(needs.key_dim, needs.value_dim, threads), norm_workspace(needs.max_cols),
+       attention_workspace(needs.key_dim, needs.value_dim, threads),
+       choice_workspace(needs.key_dim, needs.chosen, threads), norm_workspace(needs.max_cols),
        scan_workspace(needs.state_keys, threads), heads_workspace(needs.head_cols, threads)}));
 }
 

@@ -29,6 +29,8 @@ class CpuKernels final : public Kernels {
                 const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
+  void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const KvRows& rows,
+                        const ChosenPositions& out) const override;
   void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void scale(Tensor x, float factor, const float* by) const override;
@@ -79,6 +81,7 @@ int64_t linear_workspace(int64_t rows, int64_t cols, int threads);
 int64_t grouped_workspace(int64_t rows, int64_t cols, int threads);
 int64_t heads_workspace(int64_t head_cols, int threads);
 int64_t attention_workspace(int64_t key_dim, int64_t value_dim, int threads);
+int64_t choice_workspace(int64_t key_dim, int64_t most, int threads);
 int64_t norm_workspace(int64_t cols);
 int64_t scan_workspace(int64_t state_keys, int threads);
 

@@ -172,6 +172,9 @@ struct AttentionJob {
   int64_t block_stride = 0;           // bytes from one block to the next
   const int32_t* block_table = nullptr;
   int64_t block_size = 0;
+  // The positions that the only row attends to, where they are chosen: the first first_position +
+  // 1; null: all.
+  const int32_t* chosen = nullptr;
   int64_t key_dim = 0;
   int64_t padded_keys = 0;  // key_dim rounded up to 16
   int64_t value_dim = 0;
@@ -362,6 +365,12 @@ struct Ops {
   // total += part, in the order of calls; then out [rows, heads * value_dim] = values / total.
   void (*merge)(const AttentionJob& job, AttentionSums total, AttentionSums part);
   void (*finish)(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride);
+
+  // Adds to scores[k], k < kPartition, the sum over a job's heads, in order, of weights[head] *
+  // max(0, q key) at each position of a partition that its one row attends to. Scratch as attend
+  // has; room for kScoreStride scores.
+  void (*index_scores)(const AttentionJob& job, const float* weights, int64_t partition,
+                       float* scratch, float* scores);
 
   // One row each. add_norm: residual += x first.
   void (*norm)(const NormJob& job, const float* x, float* y);

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "kernels/cpu/attention_jobs.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/units.h"
 #include "kernels/launch_checks.h"
 
 namespace sluice {
@@ -9,19 +9,11 @@ namespace {
 
 using cpu::AttentionJob;
 using cpu::AttentionSums;
-using cpu::kAttentionRun;
 using cpu::kPartition;
 using cpu::kQueries;
 
-int64_t padded(int64_t dim) { return ceil_div(dim, 16) * 16; }
-
-// Floats of the sums of one job (largest, total, values), and of what attend works in (queries,
-// scores, weights, cells).
-int64_t sums_floats(int64_t value_dim) { return 2 * kQueries + kQueries * padded(value_dim); }
-int64_t attend_floats(int64_t key_dim, int64_t value_dim) {
-  return kQueries * padded(key_dim) + kQueries * (cpu::kScoreStride + kPartition) +
-         kAttentionRun * padded(std::max(key_dim, value_dim));
-}
+// Floats of the sums of one job: largest, total, values.
+int64_t sums_floats(int64_t value_dim) { return 2 * kQueries + kQueries * padded_dim(value_dim); }
 // With fewer than kSpreadJobs jobs for each thread, the partitions of jobs are spread over threads,
 // kSpreadSlots of them for each thread at a time.
 constexpr int64_t kSpreadJobs = 2;
@@ -35,7 +27,7 @@ class Jobs {
       : q_(q), cache_(cache), chunks_(chunks), params_(params), units_(units) {
     group_ = q.cols / cache.key_dim / cache.kv_heads;
     heads_ = std::min(group_, kQueries);
-    rows_ = kQueries / heads_;
+    rows_ = params.chosen.most > 0 ? 1 : kQueries / heads_;  // what is chosen differs by rows
     per_tile_ = cache.kv_heads * ceil_div(group_, heads_);
     for (const SequenceChunk& c : chunks) count_ += ceil_div(c.rows, rows_) * per_tile_;
   }
@@ -61,35 +53,18 @@ class Jobs {
     job.heads = std::min(heads_, group_ - first_head);
     job.first_position = chunk.first_position + row;
     job.block_table = chunk.block_table.data();
-    set_cache(kv_head, job);
+    if (const ChosenPositions& chosen = params_.chosen; chosen.most > 0) {
+      job.chosen = chosen.positions + (chunk.first_row + row) * chosen.most;
+      job.first_position = std::min(job.first_position, chosen.most - 1);
+    }
+    set_cache(cache_, kv_head, job);
+    job.units = units_;
     set_params(head, job);
     to = out.row<float>(chunk.first_row + row) + head * cache_.value_dim;
     return job;
   }
 
  private:
-  void set_cache(int64_t kv_head, AttentionJob& job) const {
-    const int64_t value_row = kv_value_row(cache_);
-    job.keys = cache_.keys + kv_element_offset(cache_, cache_.key_dim, kv_head, 0);
-    job.values = cache_.values + kv_element_offset(cache_, value_row, kv_head, 0);
-    job.block_stride = cache_.block_stride;
-    job.block_size = cache_.block_size;
-    job.key_dim = cache_.key_dim;
-    job.padded_keys = padded(cache_.key_dim);
-    job.value_dim = cache_.value_dim;
-    job.padded_values = padded(cache_.value_dim);
-    job.value_row = value_row;
-    job.dtype = cache_.dtype;
-    job.units = units_;
-    if (kv_stores_scales(cache_)) {
-      job.key_scales = cache_.keys + kv_scale_offset(cache_, cache_.key_dim, kv_head, 0);
-      job.value_scales = cache_.values + kv_scale_offset(cache_, value_row, kv_head, 0);
-    } else if (is_float8(cache_.dtype)) {
-      job.key_scale = cache_.key_scale;
-      job.value_scale = cache_.value_scale;
-    }
-  }
-
   void set_params(int64_t head, AttentionJob& job) const {
     job.scale = params_.scale;
     job.window = params_.window;
@@ -110,13 +85,6 @@ class Jobs {
   int64_t per_tile_;  // jobs for the same rows
   int64_t count_ = 0;
 };
-
-// Queries and weights are rounded to bf16 as linear layers' inputs are; bf16 has all values of FP8.
-cpu::Units attention_units(const cpu::Ops& ops, Compute compute, const KvCache& cache) {
-  const DType dtype = is_float8(cache.dtype) ? DType::bf16 : cache.dtype;
-  if (input_units(ops, compute, dtype) != ops.bf16_units) return cpu::Units::f32;
-  return cache.value_dim <= kPartition ? ops.attention_units : ops.pair_units;
-}
 
 // Partitions [first_partition, end_partition) hold what the rows attend to.
 int64_t first_partition(const AttentionJob& job) {
@@ -217,10 +185,13 @@ void CpuKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& r
   const AttentionScratch work(
       scratch(attention_workspace(cache.key_dim, cache.value_dim, pool_.size())), cache,
       pool_.size());
-  const Jobs jobs(q, cache, chunks, params, attention_units(ops_, compute_, cache));
+  const cpu::Units rounded = cache.value_dim <= kPartition ? ops_.attention_units : ops_.pair_units;
+  const Jobs jobs(q, cache, chunks, params, attention_units(ops_, compute_, cache, rounded));
   int64_t most = 0;
   for (const SequenceChunk& c : chunks) {
-    most = std::max(most, ceil_div(c.first_position + c.rows, kPartition) -
+    int64_t positions = c.first_position + c.rows;
+    if (params.chosen.most > 0) positions = std::min(positions, params.chosen.most);
+    most = std::max(most, ceil_div(positions, kPartition) -
                               first_attended(params, c.first_position) / kPartition);
   }
   const int threads = pool_.size();

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "kernels/launch_checks.h"
@@ -37,6 +38,7 @@ struct Query {
   int64_t head;
   int64_t kv_head;
   int64_t position;
+  const int32_t* chosen = nullptr;  // what it attends to; null: the positions up to its own
 };
 
 // A position's key or value in the cache, and its scale.
@@ -91,13 +93,18 @@ struct Sums {
   double total = 0;
 };
 
-// Positions [begin, end), of one partition, into the sums of p and, in out, of p v.
+int64_t attended(const Query& query, int64_t i) {
+  return query.chosen != nullptr ? query.chosen[i] : i;
+}
+
+// Positions [begin, end), or those chosen so, of one partition, into the sums of p and, in out, of
+// p v.
 void attend_partition(const Query& query, int64_t begin, int64_t end, Sums& sums, float* out) {
   std::array<double, kPartition> p{};
   const int64_t count = end - begin;
   double top = -std::numeric_limits<double>::infinity();
   for (int64_t i = 0; i < count; ++i) {
-    p[static_cast<size_t>(i)] = score(query, begin + i);
+    p[static_cast<size_t>(i)] = score(query, attended(query, begin + i));
     top = std::max(top, p[static_cast<size_t>(i)]);
   }
   double sum = 0;
@@ -110,7 +117,8 @@ void attend_partition(const Query& query, int64_t begin, int64_t end, Sums& sums
   const KvCache& c = query.cache;
   std::vector<double> partial(static_cast<size_t>(c.value_dim));
   for (int64_t i = 0; i < count; ++i) {
-    const Stored value = stored(query, c.values, kv_value_row(c), c.value_scale, begin + i);
+    const Stored value =
+        stored(query, c.values, kv_value_row(c), c.value_scale, attended(query, begin + i));
     const double weight = rounded(query, p[static_cast<size_t>(i)] * value.scale);
     for (int64_t d = 0; d < query.cache.value_dim; ++d) {
       partial[static_cast<size_t>(d)] += weight * element(query, value, d);
@@ -126,7 +134,8 @@ void attend_partition(const Query& query, int64_t begin, int64_t end, Sums& sums
 // other.
 void attend(const Query& query, float* out) {
   const AttentionParams& params = query.params;
-  const int64_t end = query.position + 1;
+  const int64_t seen = query.position + 1;
+  const int64_t end = query.chosen != nullptr ? std::min(params.chosen.most, seen) : seen;
   int64_t begin = first_attended(params, query.position);
   Sums sums;
   std::fill_n(out, query.cache.value_dim, 0.0f);
@@ -147,7 +156,41 @@ void attend(const Query& query, float* out) {
   }
 }
 
+// A row's scores by the indexer's keys, for the positions up to its own.
+std::vector<double> index_scores(const Query& row, Tensor weights, int64_t heads) {
+  std::vector<double> scores(static_cast<size_t>(row.position + 1));
+  for (int64_t h = 0; h < heads; ++h) {
+    Query query = row;
+    query.q += h * row.cache.key_dim;
+    const double weight = weights.row<float>(0)[h];
+    for (size_t p = 0; p < scores.size(); ++p)
+      scores[p] += weight * std::max(0.0, score(query, static_cast<int64_t>(p)));
+  }
+  return scores;
+}
+
 }  // namespace
+
+void ReferenceKernels::choose_positions(Tensor q, Tensor weights, const KvCache& keys,
+                                        const KvRows& rows, const ChosenPositions& out) const {
+  check_choose_positions(q, weights, keys, rows.chunks, out);
+  const bool round = compute_ == Compute::bf16 && keys.dtype != DType::f32;
+  for (const SequenceChunk& chunk : rows.chunks) {
+    for (int64_t i = 0; i < chunk.rows; ++i) {
+      const int64_t row = chunk.first_row + i, position = chunk.first_position + i;
+      const std::vector<double> scores =
+          index_scores({q.row<float>(row), round, keys, chunk, {}, 0, 0, position},
+                       weights.rows_from(row, 1), weights.cols);
+      std::vector<int32_t> all(scores.size());
+      std::iota(all.begin(), all.end(), 0);
+      std::ranges::stable_sort(
+          all, [&](int32_t a, int32_t b) { return scores[size_t(a)] > scores[size_t(b)]; });
+      all.resize(static_cast<size_t>(std::min(out.most, position + 1)));
+      std::ranges::sort(all);
+      std::ranges::copy(all, out.positions + row * out.most);
+    }
+  }
+}
 
 void ReferenceKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                        const AttentionParams& params, Tensor out) const {
@@ -156,9 +199,12 @@ void ReferenceKernels::paged_attention(Tensor q, const KvCache& cache, const KvR
   const bool round = compute_ == Compute::bf16 && cache.dtype != DType::f32;
   for (const SequenceChunk& chunk : rows.chunks) {
     for (int64_t i = 0; i < chunk.rows; ++i) {
+      const ChosenPositions& all = params.chosen;
+      const int32_t* chosen =
+          all.most > 0 ? all.positions + (chunk.first_row + i) * all.most : nullptr;
       for (int64_t h = 0; h < heads; ++h) {
         attend({q.row<float>(chunk.first_row + i) + h * cache.key_dim, round, cache, chunk, params,
-                h, h / (heads / cache.kv_heads), chunk.first_position + i},
+                h, h / (heads / cache.kv_heads), chunk.first_position + i, chosen},
                out.row<float>(chunk.first_row + i) + h * cache.value_dim);
       }
     }

@@ -24,6 +24,8 @@ class ReferenceKernels final : public Kernels {
                 const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
+  void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const KvRows& rows,
+                        const ChosenPositions& out) const override;
   void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void scale(Tensor x, float factor, const float* by) const override;

@@ -260,6 +260,21 @@ void attend(const AttentionJob& job, int64_t partition, float* scratch, Attentio
   weigh_values(p, out.values + p.first_row * job.heads * p.job.padded_values);
 }
 
+void index_scores(const AttentionJob& job, const float* weights, int64_t partition, float* scratch,
+                  float* scores) {
+  const Partition p(job, partition, scratch);
+  if (p.queries == 0) return;
+  pack_queries(p);
+  score(p);
+  if (changes_scores(job)) change_scores(p);
+  const int64_t count = p.count(0);
+  for (int64_t head = 0; head < job.heads; ++head) {
+    const float* products = p.scores + head * kScoreStride;
+    for (int64_t k = 0; k < count; k += kLanes)
+      store(scores + k, load(scores + k) + weights[head] * max(load(products + k), Vf{}));
+  }
+}
+
 void merge(const AttentionJob& job, AttentionSums total, AttentionSums part) {
   for (int64_t query = 0; query < job.rows * job.heads; ++query) {
     if (part.total[query] == 0) continue;  // no position of this partition

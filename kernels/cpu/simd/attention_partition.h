@@ -63,9 +63,15 @@ struct Partition {
   bool holds(int64_t k) const { return k >= first && k < longest; }
 
   // body(k, count, base, offset) for positions [k, k + count), which lie in one block, `base` bytes
-  // from the cache's start, from its `offset`th on.
+  // from the cache's start, from its `offset`th on; of chosen positions for each by itself.
   template <class Body>
   void each_block(Body&& body) const {
+    for (int64_t k = first; job.chosen != nullptr && k < longest; ++k) {
+      const int64_t position = job.chosen[begin + k];
+      body(k, 1, job.block_table[position / job.block_size] * job.block_stride,
+           position % job.block_size);
+    }
+    if (job.chosen != nullptr) return;
     const int32_t* block = job.block_table + (begin + first) / job.block_size;
     int64_t offset = (begin + first) % job.block_size;
     for (int64_t k = first, count; k < longest; k += count, offset = 0) {

@@ -81,6 +81,8 @@ struct ScoreRow {
 void change_scores(const AttentionJob& job, const ScoreRow& row);
 
 void attend(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);
+void index_scores(const AttentionJob& job, const float* weights, int64_t partition, float* scratch,
+                  float* scores);
 void merge(const AttentionJob& job, AttentionSums total, AttentionSums part);
 void finish(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride);
 void norm(const NormJob& job, const float* x, float* y);

@@ -29,6 +29,7 @@ constexpr Ops vector_ops(const char* name) {
       .attend = attend,
       .merge = merge,
       .finish = finish,
+      .index_scores = index_scores,
       .norm = norm,
       .add_norm = add_norm,
       .sum_squares = sum_squares,
