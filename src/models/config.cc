@@ -94,6 +94,7 @@ Json language_model_config(Json config, bool& wrapper) {
   auto has = [&](const char* key) {
     return config.is_object() && config.contains(key) && config[key].is_object();
   };
+  if (has("thinker_config")) config = Json(config["thinker_config"]);  // of Qwen's Omni models
   wrapper = has("text_config") || has("vision_config");
   if (!wrapper) return config;
   if (!has("text_config")) {

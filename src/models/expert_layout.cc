@@ -53,6 +53,7 @@ void name_experts(ExpertsSpec& experts, const MlpSpec& mlp, int64_t width) {
   experts.name = mlp.name;
   experts.router = one_linear(mlp.name + ".gate", false);
   experts.expert = mlp_like(mlp, mlp.name + ".experts.{e}", width);
+  experts.expert.up.bias = experts.expert.down.bias = false;
 }
 
 void stack_experts(ExpertsSpec& experts, const std::string& gate_up, const std::string& down,
@@ -78,6 +79,14 @@ void stack_part(PartSpec& part, int64_t layer, const io::CheckpointIndex& index)
   part.stacked = true;
 }
 
+// Whether a stack of gates and ups is [experts, inputs, outputs], as that of Qwen3-VL's is.
+bool has_inputs_first(const io::CheckpointIndex& index, const std::string& gate_up, int64_t width,
+                      int64_t inputs) {
+  const io::StoredTensor* tensor = index.find(gate_up);
+  return tensor != nullptr && tensor->shape.size() == 3 && inputs != 2 * width &&
+         tensor->shape[1] == inputs && tensor->shape[2] == 2 * width;
+}
+
 }  // namespace
 
 void choose_expert_layout(DecoderSpec& spec, const io::CheckpointIndex& index) {
@@ -91,8 +100,12 @@ void choose_expert_layout(DecoderSpec& spec, const io::CheckpointIndex& index) {
       if (experts.stacked_gate_up.empty()) continue;
       const std::string stacked = name_in_layer(experts.stacked_gate_up, layer);
       const bool bare = index.is_named(stacked);
-      if (bare || index.is_named(stacked + ".weight"))
-        stack_experts(experts, experts.stacked_gate_up, experts.stacked_down, bare);
+      if (!bare && !index.is_named(stacked + ".weight")) continue;
+      stack_experts(experts, experts.stacked_gate_up, experts.stacked_down, bare);
+      if (bare && has_inputs_first(index, stacked, experts.expert.width.size, spec.hidden_size)) {
+        for (LinearSpec* linear : {&experts.expert.up, &experts.expert.down})
+          for (PartSpec& part : linear->parts) part.view.transposed = true;
+      }
     }
   }
 }

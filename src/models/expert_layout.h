@@ -37,7 +37,8 @@ void read_grouped_choice(const JsonFields& config, const GroupedChoice& absent,
 // The MLP under another name, and of another width.
 MlpSpec mlp_like(const MlpSpec& mlp, const std::string& name, int64_t width);
 
-// Names experts <mlp>.experts.{e}, each with the MLP's matrices, and the router <mlp>.gate.
+// Names experts <mlp>.experts.{e}, each with the MLP's matrices without biases, and the router
+// <mlp>.gate.
 void name_experts(ExpertsSpec& experts, const MlpSpec& mlp, int64_t width);
 
 // Experts whose gate and up are parts of one tensor of all experts, and whose down is another.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <set>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -28,11 +29,22 @@ constexpr std::array<std::string_view, 17> kIgnorable{
     "*.exp_avg",      "*.exp_avg_sq"};
 
 // Parts that a wrapper has beside its language model.
-constexpr std::array<std::string_view, 14> kBesideLanguageModel{
-    "vision_tower.*", "*.vision_tower.*", "vision_model.*",          "*.vision_model.*",
-    "visual.*",       "*.visual.*",       "multi_modal_projector.*", "*.multi_modal_projector.*",
-    "audio_tower.*",  "*.audio_tower.*",  "*.embed_vision.*",        "*.embed_audio.*",
-    "mtp.*",          "*.mtp.*"};
+constexpr std::array<std::string_view, 16> kBesideLanguageModel{"vision_tower.*",
+                                                                "*.vision_tower.*",
+                                                                "vision_model.*",
+                                                                "*.vision_model.*",
+                                                                "visual.*",
+                                                                "*.visual.*",
+                                                                "multi_modal_projector.*",
+                                                                "*.multi_modal_projector.*",
+                                                                "audio_tower.*",
+                                                                "*.audio_tower.*",
+                                                                "*.embed_vision.*",
+                                                                "*.embed_audio.*",
+                                                                "mtp.*",
+                                                                "*.mtp.*",
+                                                                "mlp_AR.*",
+                                                                "*.mlp_AR.*"};
 
 bool same_letters(std::string_view a, std::string_view b) {
   return std::ranges::equal(
@@ -199,8 +211,10 @@ Model read_model(const ModelSource& source) {
   model.ignorable.insert(model.ignorable.end(), kBesideLanguageModel.begin(),
                          kBesideLanguageModel.end());
   if (model.spec.prefixes.empty())
-    model.spec.prefixes = {"model.", "model.language_model.", "language_model.model.",
-                           "language_model."};
+    model.spec.prefixes = {
+        "model.",          "model.language_model.", "language_model.model.",
+        "language_model.", "model.text_model.",     "model.language_model.model.",
+        "thinker.model."};
   return model;
 }
 
@@ -225,8 +239,27 @@ void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
     replace_prefix(spec, base, "");
   }
   // A head of a language model that is a module of a wrapper.
-  const std::string wrapped = "language_model." + spec.head;
-  if (index.is_named(wrapped + ".weight")) spec.head = wrapped;
+  for (const char* wrapper : {"language_model.", "model.language_model.", "thinker."}) {
+    const std::string wrapped = wrapper + spec.head;
+    if (index.is_named(wrapped + ".weight")) spec.head = wrapped;
+  }
+}
+
+// Patterns of a wrapper's tensors beside its language model, of which all names but the head's have
+// this prefix: of each tensor the components up to the first that is another one than the
+// prefix's.
+std::set<std::string> other_parts(const DecoderSpec& spec, std::string_view prefix,
+                                  const io::CheckpointIndex& index) {
+  std::set<std::string> patterns;
+  for (const io::StoredTensor& tensor : index.tensors()) {
+    const std::string_view name = tensor.name;
+    if (name.starts_with(prefix) || name.starts_with(spec.head)) continue;
+    const auto same = std::ranges::mismatch(name, prefix).in1 - name.begin();
+    const size_t end = name.find('.', static_cast<size_t>(same));
+    patterns.insert(end == std::string_view::npos ? tensor.name
+                                                  : tensor.name.substr(0, end) + ".*");
+  }
+  return patterns;
 }
 
 }  // namespace
@@ -234,6 +267,11 @@ void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head) {
   if (index != nullptr) {
     choose_prefix(model.spec, *index);
+    const std::string& first = model.spec.embedding;
+    const std::string prefix = first.substr(0, first.rfind('.') + 1);
+    if (model.files.wrapper && !prefix.empty() && prefix != model.spec.prefixes.front())
+      std::ranges::copy(other_parts(model.spec, prefix, *index),
+                        std::back_inserter(model.ignorable));
     // Where neither config says it: classes of wrappers have defaults of their own.
     if (model.files.wrapper && !model.files.config.contains("tie_word_embeddings") &&
         !index->is_named(model.spec.head + ".weight"))

@@ -85,7 +85,8 @@ int64_t original_positions(const JsonFields& s, const JsonFields& config, const 
   return config.integer_or(kOriginal, 1, kMost, absent);
 }
 
-void parse_scaling(const JsonFields& s, RopeConfig& rope) {
+// `all`: the fields of all kinds of layers, which alone say whether yarn truncates.
+void parse_scaling(const JsonFields& s, const JsonFields& all, RopeConfig& rope) {
   if (rope.kind == RopeKind::plain) return;
   bool implied = rope.kind == RopeKind::yarn || rope.kind == RopeKind::longrope;
   double ratio =
@@ -103,7 +104,7 @@ void parse_scaling(const JsonFields& s, RopeConfig& rope) {
   if (rope.kind == RopeKind::yarn) {
     rope.beta_fast = positive(s, "beta_fast", s.number_or("beta_fast", 32));
     rope.beta_slow = positive(s, "beta_slow", s.number_or("beta_slow", 1));
-    rope.truncate = s.boolean_or("truncate", true);
+    rope.truncate = all.boolean_or("truncate", true);
     rope.attention_factor = s.number_or("attention_factor", yarn_attention(s, rope.factor));
   }
   if (rope.kind == RopeKind::llama3) {
@@ -159,18 +160,23 @@ void check_whole_head_turns(const JsonFields& scaling, const JsonFields& config,
                kPart, part);
 }
 
-// Elements of a head that are rotated.
-int64_t rotated(const JsonFields& scaling, const JsonFields& config, const RopeModel& model) {
+// Sets the elements of a head that are rotated. Of an odd number, the last frequency's pair reaches
+// one element further, as in transformers.
+void rotate_part(const JsonFields& scaling, const JsonFields& config, const RopeModel& model,
+                 RopeConfig& rope) {
   config.refuse_null({model.part_key});
   const JsonFields& from = scaling.has(kPart) ? scaling : config;
   const char* key = scaling.has(kPart) ? kPart : model.part_key;
   const double part = from.number_or(key, model.default_part);
-  const double dim = static_cast<double>(model.head_dim) * part;
-  if (!(part > 0) || part > 1 || static_cast<int64_t>(dim) % 2 != 0 || dim < 2) {
+  const auto dim = static_cast<int64_t>(static_cast<double>(model.head_dim) * part);
+  const bool pairs = dim % 2 == 0 || rope.kind == RopeKind::plain ||
+                     rope.kind == RopeKind::linear || rope.kind == RopeKind::llama3;
+  if (!(part > 0) || part > 1 || dim < 2 || !pairs) {
     fail(ErrorKind::refused, "{}: {} is {}, of heads of {}: an even number must be rotated",
          from.where(), key, part, model.head_dim);
   }
-  return static_cast<int64_t>(dim);
+  rope.base_dim = dim;
+  rope.dim = dim + dim % 2;
 }
 
 void scale_yarn(const RopeConfig& rope, std::vector<double>& inverse) {
@@ -248,7 +254,7 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
   rope.dim = model.head_dim;
   rope.max_positions = model.max_positions;
   rope.original_positions = model.max_positions;
-  const JsonFields s = fields_of_layers(rope_fields(config), model.layers);
+  const JsonFields all = rope_fields(config), s = fields_of_layers(all, model.layers);
   s.refuse_null({kTheta});
   const bool outer = model.theta_key != nullptr && !s.has(kTheta);
   if (model.theta_key != nullptr) {
@@ -265,10 +271,10 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
   } else if (model.part_key == nullptr) {
     check_whole_head_turns(s, config, rope.kind);
   } else {
-    rope.dim = rotated(s, config, model);
+    rotate_part(s, config, model, rope);
   }
   rope.original_positions = original_positions(s, config, model);
-  parse_scaling(s, rope);
+  parse_scaling(s, all, rope);
   check_angles(rope, config.where());
   return rope;
 }
@@ -283,7 +289,7 @@ int64_t RopeConfig::usable_positions() const {
 
 std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t length) {
   double theta = rope.theta;
-  double dim = static_cast<double>(rope.dim);
+  double dim = static_cast<double>(rope.base_dim > 0 ? rope.base_dim : rope.dim);
   if (rope.kind == RopeKind::dynamic && length > rope.max_positions) {
     double stretch =
         rope.factor * static_cast<double>(length) / static_cast<double>(rope.max_positions);

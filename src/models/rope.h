@@ -20,6 +20,8 @@ struct RopeConfig {
   RopeKind kind = RopeKind::plain;
   double theta = 10000;
   int64_t dim = 0;  // rotated elements of a head, even
+  // The elements that frequencies are made for: one less than dim where that was odd.
+  int64_t base_dim = 0;  // 0: dim
   double factor = 1;
   int64_t max_positions = 0;       // max_position_embeddings
   int64_t original_positions = 0;  // original_max_position_embeddings

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <tuple>
@@ -45,7 +46,9 @@ void expect_rope(const RopeConfig& rope, int64_t head_dim, const Json& expected)
                                      {.head_dim = head_dim,
                                       .max_positions = rope.max_positions,
                                       .part_key = part ? "partial_rotary_factor" : nullptr});
-  EXPECT_EQ(rope_frequencies(rope, 1), rope_frequencies(read, 1));
+  std::vector<float> frequencies = rope_frequencies(rope, 1);
+  for (float& f : frequencies) f = std::abs(f);  // nanochat's heads turn backwards
+  EXPECT_EQ(frequencies, rope_frequencies(read, 1));
   EXPECT_EQ(rope.kind, read.kind);
   EXPECT_EQ(rope.attention_factor, read.attention_factor);
 }
@@ -438,8 +441,11 @@ TEST(Families, RopeOnAPartOfEachHead) {
   config = {{"hidden_size", 128}, {"num_attention_heads", 2}, {"partial_rotary_factor", 0.75}};
   EXPECT_EQ(parse_family("Phi3ForCausalLM", config).ropes.front().dim, 48);
   EXPECT_EQ(parse_family("LlamaForCausalLM", config).ropes.front().dim,
-            64);  // all, as in transformers
-  for (double part : {0.0, -0.5, 1.5, 0.01, 0.05}) {
+            64);                           // all, as in transformers
+  config["partial_rotary_factor"] = 0.05;  // 3 of 64: two pairs, by the frequencies of 3
+  EXPECT_EQ(parse_family("Phi3ForCausalLM", config).ropes.front().dim, 4);
+  EXPECT_EQ(parse_family("Phi3ForCausalLM", config).ropes.front().base_dim, 3);
+  for (double part : {0.0, -0.5, 1.5, 0.01}) {
     config["partial_rotary_factor"] = part;
     EXPECT_THAT(refusal("Phi3ForCausalLM", config), HasSubstr("partial_rotary_factor")) << part;
   }
@@ -490,6 +496,27 @@ TEST(Families, WrappersOfOtherForms) {
   const Model flat = read_model(*open_model(dir.path()));
   EXPECT_EQ(flat.files.architecture, "Qwen2ForCausalLM");
   EXPECT_TRUE(flat.files.wrapper);
+}
+
+// Whatever is beside the language model is known; what is missing of that is not.
+TEST(Families, WrappersHaveOtherParts) {
+  const Json config{{"model_type", "other"}, {"text_config", test::tiny_config()}};
+  for (const std::string prefix :
+       {"model.text_model.", "language_model.model.", "thinker.model."}) {
+    test::TempDir dir;
+    std::vector<test::TinyTensor> tensors;
+    for (const std::string& name : {prefix + "norm.weight", prefix + "extra.weight",
+                                    std::string("model.connector.x"), std::string("newline")})
+      tensors.push_back({name, {2}, "BF16", "nnnn"});
+    test::write_checkpoint(dir.path(), config, tensors, 1);
+    const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+    const Model model = build_model(dir.path(), Rank{}, &index);
+    EXPECT_EQ(model.spec.norm.name, prefix + "norm");
+    EXPECT_THAT(model.ignorable,
+                testing::IsSupersetOf(
+                    {prefix.starts_with("model.") ? "model.connector.*" : "model.*", "newline"}));
+    EXPECT_THAT(model.ignorable, testing::Not(testing::Contains(prefix + "extra.*")));
+  }
 }
 
 // A model saved without its head has names without the head's module around it.

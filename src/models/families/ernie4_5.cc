@@ -67,6 +67,7 @@ DecoderSpec parse_ernie_moe(const JsonFields& c) {
   experts.choice_bias = mlp.name + ".moe_statics.e_score_correction_bias";
   const int64_t shared = c.integer_or("moe_num_shared_experts", 0, kMostExperts, 2);
   if (shared > 0) experts.shared = mlp_like(mlp, mlp.name + ".shared_experts", shared * width);
+  spec.head_bias = mlp.up.bias;
   use_experts(spec, experts, sparse_layers(c, std::ssize(spec.layers)));
   return spec;
 }
@@ -74,7 +75,7 @@ DecoderSpec parse_ernie_moe(const JsonFields& c) {
 }  // namespace
 
 std::vector<Family> ernie4_5_families() {
-  return {{"Ernie4_5ForCausalLM", "ernie4_5", parse_ernie, {}},
+  return {{"Ernie4_5ForCausalLM", "ernie4_5", parse_ernie, {}, {"paddleocr_vl_text"}},
           {"Ernie4_5_MoeForCausalLM", "ernie4_5_moe", parse_ernie_moe, {"model.mtp_*"}}};
 }
 

@@ -20,9 +20,10 @@ DecoderSpec parse_llama(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kLlamaDefaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention();
-  attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
+  attention.qkv.bias = attention.output.bias =
+      read_boolean(config, present(config, "attention_bias", "qkv_bias"), false);
   MlpSpec& mlp = layer.mlps.front().mlp;
-  mlp.up.bias = mlp.down.bias = read_boolean(config, "mlp_bias", false);
+  mlp.up.bias = mlp.down.bias = read_boolean(config, present(config, "mlp_bias", "bias"), false);
   return spec;
 }
 
@@ -32,7 +33,8 @@ std::vector<Family> llama_families() {
   return {{"LlamaForCausalLM",
            "llama",
            parse_llama,
-           {"vision_tower.*", "*.vision_tower.*", "mtp.*", "*.mtp.*"}}};
+           {"vision_tower.*", "*.vision_tower.*", "mtp.*", "*.mtp.*"},
+           {"internlm3", "iquestcoder"}}};
 }
 
 }  // namespace sluice

@@ -75,6 +75,9 @@ std::vector<size_t> layer_kinds(const JsonFields& c) {
   }
   if (kinds.empty() || std::ssize(kinds) > kMaxLayers)
     fail(ErrorKind::refused, "{}: {} layers are absurd", c.where(), kinds.size());
+  if (std::ranges::none_of(kinds, [](size_t kind) { return kind == kMamba || kind == kAttention; }))
+    fail(ErrorKind::refused, "{}: no layer has Mamba-2 or attention, which is not supported",
+         c.where());
   return kinds;
 }
 
@@ -120,7 +123,7 @@ DecoderSpec parse_nemotron_h(const JsonFields& c) {
     mlp.experts = read_moe(c, mlp.mlp);
     spec.kinds.push_back({.name = layer, .mixers = {}, .mlps = {std::move(mlp)}});
   }
-  spec.prefixes = {"backbone.", "model."};
+  spec.prefixes = {"backbone.", "model.", "language_model.backbone."};
   return spec;
 }
 

@@ -138,6 +138,8 @@ DecoderSpec parse_qwen3_vl_moe(const JsonFields& config) {
   ExpertsSpec experts = moe_experts(config, {.absent_count = 60, .absent_used = 4}, 1408,
                                     spec.kinds.front().mlps.front().mlp);
   experts.choice.normalized = true;
+  experts.stacked_gate_up = experts.name + ".experts.gate_up_proj";
+  experts.stacked_down = experts.name + ".experts.down_proj";
   use_experts(spec, experts, read_sparse_layers(config, std::ssize(spec.layers)));
   return spec;
 }
@@ -162,10 +164,14 @@ std::vector<Family> qwen_families() {
            "qwen2",
            parse_qwen2,
            {},
-           {"qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl"}},
+           {"qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl", "qwen2_5_omni_text"}},
           {"Qwen3ForCausalLM", "qwen3", parse_qwen3, {}, {"qwen3_vl_text"}},
           {"Qwen2MoeForCausalLM", "qwen2_moe", parse_qwen2_moe, {}},
-          {"Qwen3MoeForCausalLM", "qwen3_moe", parse_qwen3_moe, {}, {"qwen3_vl_moe_text"}}};
+          {"Qwen3MoeForCausalLM",
+           "qwen3_moe",
+           parse_qwen3_moe,
+           {},
+           {"qwen3_vl_moe_text", "qwen3_omni_moe_text"}}};
 }
 
 }  // namespace sluice
