@@ -14,10 +14,10 @@ int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelR
 // In the order of Activations' members.
 struct Widths {
   int64_t residual = 0, normed = 0, beside = 0, qkv = 0, attention = 0, mlp = 0;
-  int64_t layer_inputs = 0, layer_rows = 0, expert_rows = 0, expert_sums = 0;
-  std::array<int64_t, 10> all() const {
-    return {residual, normed,       beside,     qkv,         attention,
-            mlp,      layer_inputs, layer_rows, expert_rows, expert_sums};
+  int64_t layer_inputs = 0, layer_rows = 0, expert_rows = 0, expert_sums = 0, chosen = 0;
+  std::array<int64_t, 11> all() const {
+    return {residual,     normed,     beside,      qkv,         attention, mlp,
+            layer_inputs, layer_rows, expert_rows, expert_sums, chosen};
   }
 };
 
@@ -42,6 +42,7 @@ Widths widths(const DecoderSpec& spec, Rank rank) {
           std::visit([&](const auto& held) { return held.widths(rank); }, mixer.mixer);
       w.qkv = std::max(w.qkv, own.inputs);
       w.attention = std::max(w.attention, own.output);
+      w.chosen = std::max(w.chosen, own.chosen);
     }
     for (const MlpBranch& branch : layer.mlps) add_mlp(branch, rank, w);
   }
@@ -118,10 +119,10 @@ Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
                          std::span<std::byte> memory, std::span<std::byte> host) {
   check(memory.size() >= bytes(spec, max_rows, rank), "activation memory is too small");
   check(host.empty() || host.size() >= host_bytes(spec, max_rows), "routing memory is too small");
-  const std::array<Tensor*, 10> matrices{&residual_,    &normed_,     &beside_,       &qkv_,
-                                         &attention_,   &mlp_,        &layer_inputs_, &layer_rows_,
-                                         &expert_rows_, &expert_sums_};
-  const std::array<int64_t, 10> cols = widths(spec, rank).all();
+  const std::array<Tensor*, 11> matrices{&residual_,    &normed_,      &beside_,       &qkv_,
+                                         &attention_,   &mlp_,         &layer_inputs_, &layer_rows_,
+                                         &expert_rows_, &expert_sums_, &chosen_};
+  const std::array<int64_t, 11> cols = widths(spec, rank).all();
   std::byte* at = memory.data();
   for (size_t i = 0; i < matrices.size(); ++i) {
     *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};

@@ -59,13 +59,17 @@ class Activations {
   // there are no experts.
   Tensor expert_rows(int64_t rows) const { return expert_rows_.rows_from(0, rows); }
   Tensor expert_sums(int64_t rows) const { return expert_sums_.rows_from(0, rows); }
+  // The positions that a layer has chosen for each row; the layers behind it have the same.
+  ChosenPositions chosen() const {
+    return {reinterpret_cast<int32_t*>(chosen_.data), chosen_.cols};
+  }
   const Routing& routing() const { return routing_; }
   const Routing& host_routing() const { return host_routing_; }
   int64_t max_rows() const { return residual_.rows; }
 
  private:
   Tensor residual_, normed_, beside_, qkv_, attention_, mlp_, layer_inputs_, layer_rows_;
-  Tensor expert_rows_, expert_sums_;
+  Tensor expert_rows_, expert_sums_, chosen_;
   Routing routing_, host_routing_;
 };
 

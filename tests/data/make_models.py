@@ -11,22 +11,38 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (ApertusConfig, BloomConfig, Cohere2Config, CohereConfig, FalconConfig, FalconH1Config,
-                          FalconMambaConfig, Glm4Config, Glm4MoeConfig, GPTJConfig, GraniteMoeConfig, JambaConfig, Lfm2Config,
-                          Mamba2Config, MambaConfig, MixtralConfig, NemotronHConfig, Olmo3Config, PhiConfig,
-                          Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SmolLM3Config, StableLmConfig)
+from transformers import (AfmoeConfig, ApertusConfig, BloomConfig, CodeGenConfig, Cohere2Config, CohereConfig, CwmConfig,
+                          DeepseekV32Config, ExaoneConfig, FalconConfig, FalconH1Config,
+                          FalconMambaConfig, FlexOlmoConfig, GPTBigCodeConfig, GPTJConfig, Glm4Config,
+                          Glm4MoeConfig, GlmMoeDsaConfig, GraniteMoeConfig, GraniteMoeSharedConfig, HeliumConfig,
+                          Jais2Config, JambaConfig, Lfm2Config, Mamba2Config, MambaConfig,
+                          MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
+                          OlmoConfig, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SmolLM3Config, SolarOpenConfig,
+                          StableLmConfig, VaultGemmaConfig, YoutuConfig)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
                   "num_key_value_heads": 2, "max_position_embeddings": 256}
 FOUR = SMALL | {"num_hidden_layers": 4}
+TINY = COMMON | {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 256}
+GROUPED = TINY | {"num_key_value_heads": 2}
+ROUTED = GROUPED | {"num_hidden_layers": 3, "moe_intermediate_size": 16, "num_experts_per_tok": 2, "head_dim": 8}
+LATENT = SMALL | {"num_key_value_heads": 6, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8,
+                  "v_head_dim": 12, "moe_intermediate_size": 24, "n_routed_experts": 4, "num_experts_per_tok": 2,
+                  "first_k_dense_replace": 1, "index_head_dim": 12, "index_n_heads": 16}
 MODELS = {
+    "afmoe": AfmoeConfig(**ROUTED, num_experts=4, num_shared_experts=1, route_scale=1.5, sliding_window=16, mup_enabled=True,
+                         global_attn_every_n_layers=2),
     "apertus": ApertusConfig(**SMALL, rope_parameters={"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
                                                        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                                        "original_max_position_embeddings": 32}),
     "bloom": BloomConfig(**COMMON, hidden_size=48, n_layer=2, n_head=6),
     "cohere": CohereConfig(**SMALL, use_qk_norm=True, logit_scale=0.25),
     "cohere2": Cohere2Config(**FOUR, sliding_window=16, logit_scale=0.25),
+    "codegen": CodeGenConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, rotary_dim=4, n_inner=40, n_positions=256),
+    "cwm": CwmConfig(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, sliding_window=16),
+    "deepseek_v32": DeepseekV32Config(**LATENT, n_group=2, topk_group=1, index_topk=13),
+    "exaone": ExaoneConfig(**GROUPED, layer_norm_epsilon=1e-4),
     "falcon_alibi": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, multi_query=False, bias=True,
                                  parallel_attn=False, alibi=True, ffn_hidden_size=72, max_position_embeddings=256),
     "falcon_grouped": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_kv_heads=2,
@@ -40,14 +56,21 @@ MODELS = {
                                 ssm_in_multiplier=1.25, ssm_out_multiplier=0.8),
     "falcon_mamba": FalconMambaConfig(**COMMON, hidden_size=36, num_hidden_layers=2, state_size=16, expand=16, intermediate_size=60,
                                       conv_kernel=3, time_step_rank=12, mixer_rms_eps=1e-3, tie_word_embeddings=False),
+    "flex_olmo": FlexOlmoConfig(**GROUPED | {"intermediate_size": 16}, num_experts=4, num_experts_per_tok=2),
     "glm4": Glm4Config(**SMALL, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                                                                "partial_rotary_factor": 0.5}),
     "glm4_moe": Glm4MoeConfig(**SMALL | {"num_hidden_layers": 3}, head_dim=16, moe_intermediate_size=24, n_routed_experts=8,
                               num_experts_per_tok=3, n_group=4, topk_group=2, n_shared_experts=2, routed_scaling_factor=1.5,
                               first_k_dense_replace=1, use_qk_norm=True, num_nextn_predict_layers=0),
+    "glm_moe_dsa": GlmMoeDsaConfig(**LATENT | {"num_hidden_layers": 3}, index_topk=17, indexer_types=["full", "shared", "full"]),
+    "gpt_bigcode": GPTBigCodeConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, n_inner=40, n_positions=256),
     "gptj": GPTJConfig(**COMMON, n_embd=48, n_layer=2, n_head=3, rotary_dim=8, n_inner=72, n_positions=256),
     "granitemoe": GraniteMoeConfig(**SMALL | {"intermediate_size": 24}, num_local_experts=5, num_experts_per_tok=2,
                                    attention_multiplier=0.3, embedding_multiplier=2.0, logits_scaling=2.0, residual_multiplier=0.7),
+    "granitemoeshared": GraniteMoeSharedConfig(**GROUPED | {"intermediate_size": 16}, num_local_experts=4, num_experts_per_tok=2,
+                                               shared_intermediate_size=24, attention_multiplier=0.3, residual_multiplier=0.7),
+    "helium": HeliumConfig(**GROUPED, head_dim=6),
+    "jais2": Jais2Config(**GROUPED),
     "jamba_dense": JambaConfig(**SMALL | {"num_hidden_layers": 3}, num_experts=1, attn_layer_period=3, attn_layer_offset=1,
                                mamba_d_state=8, mamba_d_conv=4, mamba_dt_rank=5, rms_norm_eps=1e-4),
     "lfm2": Lfm2Config(**SMALL | {"num_hidden_layers": 3}, conv_L_cache=2, conv_bias=True, block_multiple_of=8,
@@ -57,9 +80,13 @@ MODELS = {
     "mamba2": Mamba2Config(**COMMON, hidden_size=42, num_hidden_layers=2, num_heads=6, head_dim=14, state_size=9, n_groups=1,
                            use_bias=True, use_conv_bias=False, conv_kernel=3, tie_word_embeddings=True),
     "mixtral": MixtralConfig(**SMALL | {"intermediate_size": 40}, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
+    "mpt": MptConfig(**COMMON, d_model=24, n_layers=2, n_heads=3, max_seq_len=256),
+    "nanochat": NanoChatConfig(**GROUPED, final_logit_softcapping=5.0),
+    "nemotron": NemotronConfig(**GROUPED, head_dim=8),
     "nemotron_h": NemotronHConfig(**SMALL | {"num_hidden_layers": 4}, head_dim=16, mamba_num_heads=6, mamba_head_dim=10, n_groups=2,
                                   ssm_state_size=12, conv_kernel=3, use_bias=True, time_step_min=0.4, time_step_limit=(0.0, 0.5),
                                   layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"]),
+    "olmo": OlmoConfig(**GROUPED),
     "olmo3": Olmo3Config(**FOUR, sliding_window=16, rope_parameters={
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "attention_factor": 1.2,
                            "original_max_position_embeddings": 32, "beta_fast": 32, "beta_slow": 1},
@@ -74,7 +101,10 @@ MODELS = {
                                         num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=36,
                                         layer_types=["linear_attention", "full_attention", "linear_attention"]),
     "smollm3": SmolLM3Config(**FOUR, no_rope_layers=[1, 0, 1, 1]),
+    "solar_open": SolarOpenConfig(**{k: v for k, v in ROUTED.items() if k != "intermediate_size"}, n_routed_experts=4),
     "stablelm": StableLmConfig(**SMALL, qk_layernorm=True, use_parallel_residual=True),
+    "vaultgemma": VaultGemmaConfig(**GROUPED, head_dim=8, query_pre_attn_scalar=8, sliding_window=16),
+    "youtu": YoutuConfig(**TINY, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8),
 }
 LENGTHS, NEW = (9, 40), 24
 FIRST_SEEDS = {"mamba": 9}  # with those before, one token's logits are much further from float32's than all others

@@ -148,6 +148,10 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "gpt_oss",
                            "kimi_k2",
                            "mistral4_text",
+                           "deepseek_v32",
+                           "glm_moe_dsa",
+                           "youtu",
+                           "solar_open",
                            "phimoe",
                            "llama4_text",
                            "gemma4_text_moe"})

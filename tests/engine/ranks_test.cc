@@ -77,12 +77,8 @@ class RankModel {
         mixers.push_back(mixers[*of]);
         continue;
       }
-      KvCache cache = kv_cache_of(specs.front(), {.dtype = DType::f32}, rows);
-      cache.blocks = 1;
-      cache.block_stride = kv_block_bytes(cache);
-      cache.keys = memory(static_cast<uint64_t>(cache.block_stride)).data();
-      cache.values = cache.latent ? cache.keys : cache.keys + kv_key_bytes(cache);
-      mixers.push_back({LayerKv{0, cache}});
+      mixers.emplace_back();
+      for (const KvSpec& of : specs) mixers.back().push_back({0, cache_of(of, rows)});
     }
     const std::vector<int32_t> table{0};
     const SequenceChunk chunk{0, rows, 0, table};
@@ -112,6 +108,15 @@ class RankModel {
   }
 
  private:
+  // With one block.
+  KvCache cache_of(const KvSpec& spec, int64_t rows) {
+    KvCache cache = kv_cache_of(spec, {.dtype = DType::f32}, rows);
+    cache.blocks = 1;
+    cache.block_stride = kv_block_bytes(cache);
+    cache.keys = memory(static_cast<uint64_t>(cache.block_stride)).data();
+    cache.values = cache.latent ? cache.keys : cache.keys + kv_key_bytes(cache);
+    return cache;
+  }
   // Each alone in a page.
   std::vector<LayerKv> states(const std::vector<KvSpec>& specs) {
     std::vector<LayerKv> all;

@@ -36,6 +36,16 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
     EXPECT_EQ(mla.rope_dim, expected["qk_rope_head_dim"]);
     EXPECT_EQ(mla.value_dim, expected["v_head_dim"]);
     EXPECT_EQ(mla.kv_norm.params.eps, 1e-6F);
+    const Json& rope = expected["rope_parameters"];
+    EXPECT_EQ(c.ropes.front().theta, rope["rope_theta"]);
+    EXPECT_EQ(c.ropes.front().factor, rope.value("factor", 1.0));
+    EXPECT_EQ(c.ropes.front().dim, expected["qk_rope_head_dim"]);
+    const double m = rope.contains("factor") ? yarn_mscale(rope["factor"], 1) : 1;
+    EXPECT_NEAR(mla.scale, m * m / std::sqrt(static_cast<double>(mla.query_dim())), 1e-6);
+    EXPECT_EQ(mla.chosen, expected.value("index_topk", 0));
+    EXPECT_EQ(mla.indexer ? mla.indexer->heads : 0, expected.value("index_n_heads", 0));
+    EXPECT_EQ(mla.indexer ? mla.indexer->head_dim : 0, expected.value("index_head_dim", 0));
+    if (!expected.contains("n_routed_experts")) continue;
     const ExpertsSpec& experts = *c.kinds[c.layers.back()].mlps.front().experts;
     EXPECT_EQ(experts.count, expected["n_routed_experts"]);
     if (!expected["num_experts_per_tok"].is_null()) {
@@ -51,13 +61,27 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
     };
     EXPECT_EQ(experts.choice.groups, groups("n_group"));
     EXPECT_EQ(experts.choice.groups_used, groups("topk_group"));
-    const Json& rope = expected["rope_parameters"];
-    EXPECT_EQ(c.ropes.front().theta, rope["rope_theta"]);
-    EXPECT_EQ(c.ropes.front().factor, rope.value("factor", 1.0));
-    EXPECT_EQ(c.ropes.front().dim, expected["qk_rope_head_dim"]);
-    const double m = rope.contains("factor") ? yarn_mscale(rope["factor"], 1) : 1;
-    EXPECT_NEAR(mla.scale, m * m / std::sqrt(static_cast<double>(mla.query_dim())), 1e-6);
   }
+}
+
+// The layers whose indexer is that of a layer before, as GLM-5's config.json says it.
+TEST(MixerFamilies, IndexersAreShared) {
+  const auto has_indexer = [](Json config) {
+    config["num_hidden_layers"] = 5;
+    const DecoderSpec spec = parse_family("GlmMoeDsaForCausalLM", config);
+    std::string layers;
+    for (size_t l = 0; l < spec.layers.size(); ++l) {
+      const auto& mla = std::get<MlaSpec>(spec.layer(l).mixers.front().mixer);
+      EXPECT_EQ(mla.chosen, 2048);
+      layers += mla.indexer ? 'F' : 'S';
+    }
+    return layers;
+  };
+  EXPECT_EQ(has_indexer(Json::object()), "FFFFF");
+  EXPECT_EQ(has_indexer({{"index_topk_freq", 3}}), "FFSSF");
+  EXPECT_EQ(has_indexer({{"index_topk_freq", 2}, {"index_skip_topk_offset", 1}}), "FSFSF");
+  EXPECT_EQ(has_indexer({{"index_topk_pattern", "FSSFS"}}), "FSSFS");
+  EXPECT_EQ(has_indexer({{"indexer_types", {"full", "shared", "full", "full", "full"}}}), "FSFFF");
 }
 
 // Its class does not read time_step_limit; others do, with infinity as Python and transformers 5

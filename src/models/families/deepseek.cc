@@ -1,5 +1,7 @@
 // DeepseekV2ForCausalLM and DeepseekV3ForCausalLM (V3, R1, Kimi K2): latent
 // attention, and from some layer on experts beside a shared one.
+// DeepseekV32ForCausalLM (V3.2): the same, attending to what an indexer chooses.
+// YoutuForCausalLM (Youtu-LLM): the same without experts.
 #include "src/models/families/deepseek.h"
 
 #include <algorithm>
@@ -60,6 +62,7 @@ void read_v2_choice(const JsonFields& c, ExpertsSpec& experts) {
 DecoderSpec parse_deepseek_v2(const JsonFields& c) {
   DecoderSpec spec = latent_layout(c, kDeepseekV2, {.may_interleave = false});
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
+  mlp.up.bias = mlp.down.bias = read_boolean(c, "mlp_bias", false);
   ExpertsSpec experts =
       deepseek_experts(c, {.count = 64, .used = 6, .width = 1407, .shared = 2}, mlp);
   read_v2_choice(c, experts);
@@ -77,6 +80,30 @@ DecoderSpec parse_deepseek_v3(const JsonFields& c) {
   use_experts(spec, experts, sparse_from(dense, std::ssize(spec.layers)));
   ignore_more_layers(c, spec);
   return spec;
+}
+
+DecoderSpec parse_deepseek_v32(const JsonFields& c) {
+  LayoutDefaults defaults = kDeepseekV3;
+  defaults.max_position_embeddings = 163840;
+  DecoderSpec spec = latent_layout(c, defaults, {.may_interleave = false});
+  use_indexer(c, {}, false, spec.kinds.front());
+  ExpertsSpec experts = deepseek_experts(c, {}, spec.kinds.front().mlps.front().mlp);
+  read_grouped_choice(c, {.groups = 8, .groups_used = 4, .factor = 2.5}, experts);
+  use_experts(spec, experts, read_mlp_layer_types(c, std::ssize(spec.layers), 3));
+  ignore_more_layers(c, spec);
+  return spec;
+}
+
+DecoderSpec parse_youtu(const JsonFields& c) {
+  LayoutDefaults defaults = kDeepseekV3;
+  defaults.vocab_size = 128256;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 6144;
+  defaults.num_hidden_layers = 32;
+  defaults.num_attention_heads = defaults.num_key_value_heads.emplace(16);
+  defaults.max_position_embeddings = 131072;
+  defaults.tie_word_embeddings = true;
+  return latent_layout(c, defaults, {});
 }
 
 }  // namespace
@@ -127,6 +154,40 @@ void use_mla(const JsonFields& c, const MlaDefaults& defaults, const DecoderSpec
   layer.mixers.front().mixer = std::move(mla);
 }
 
+void use_indexer(const JsonFields& c, const IndexerDefaults& defaults, bool shared,
+                 LayerSpec& layer) {
+  auto& mla = std::get<MlaSpec>(layer.mixers.front().mixer);
+  mla.chosen = read_size(c, "index_topk", 2048, kMaxPositions / 64);
+  if (shared) return;
+  const std::string name = mla.name + ".indexer";
+  IndexerSpec indexer{.heads = read_size(c, "index_n_heads", defaults.heads),
+                      .head_dim = read_size(c, "index_head_dim", 128),
+                      .query = one_linear(name + ".wq_b", false),
+                      .key = one_linear(name + ".wk", false),
+                      .key_norm = {name + ".k_norm", {.eps = 1e-6F, .kind = NormKind::layer}, true},
+                      .weights = one_linear(name + ".weights_proj", false),
+                      .rope = defaults.rope};
+  if (mla.query_rank == 0)
+    fail(ErrorKind::refused, "{}: q_lora_rank is null, without which there is no indexer",
+         c.where());
+  if (indexer.head_dim % 2 != 0 || indexer.head_dim < mla.rope_dim ||
+      indexer.heads * indexer.head_dim > 64 * kMaxWidth)
+    fail(ErrorKind::refused,
+         "{}: {} heads of {} elements (index_head_dim), which is odd, absurd, or less than the {} "
+         "that are rotated",
+         c.where(), indexer.heads, indexer.head_dim, mla.rope_dim);
+  mla.indexer = std::move(indexer);
+}
+
+std::vector<bool> read_mlp_layer_types(const JsonFields& c, int64_t layers, int64_t absent_dense) {
+  std::vector<bool> sparse =
+      sparse_from(c.integer_or("first_k_dense_replace", 0, kMaxLayers, absent_dense), layers);
+  const std::vector<size_t> kinds =
+      read_layer_types(c, layers, {"dense", "sparse"}, "mlp_layer_types");
+  for (size_t l = 0; l < kinds.size(); ++l) sparse[l] = kinds[l] == 1;
+  return sparse;
+}
+
 ExpertsSpec deepseek_experts(const JsonFields& c, const DeepseekExperts& defaults,
                              const MlpSpec& mlp) {
   ExpertsSpec experts = read_experts(c, {.count = {"n_routed_experts", "num_local_experts"},
@@ -152,7 +213,9 @@ void ignore_more_layers(const JsonFields& c, DecoderSpec& spec) {
 
 std::vector<Family> deepseek_families() {
   return {{"DeepseekV2ForCausalLM", "deepseek_v2", parse_deepseek_v2, {}},
-          {"DeepseekV3ForCausalLM", "deepseek_v3", parse_deepseek_v3, {}, {"kimi_k2"}}};
+          {"DeepseekV3ForCausalLM", "deepseek_v3", parse_deepseek_v3, {}, {"kimi_k2"}},
+          {"DeepseekV32ForCausalLM", "deepseek_v32", parse_deepseek_v32, {}},
+          {"YoutuForCausalLM", "youtu", parse_youtu, {}}};
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "src/base/json.h"
 #include "src/models/decoder_spec.h"
@@ -28,6 +29,15 @@ int64_t read_query_dim(const JsonFields& config, const MlaDefaults& defaults);
 void use_mla(const JsonFields& config, const MlaDefaults& defaults, const DecoderSpec& model,
              LayerSpec& layer);
 
+// Lets a layer with MLA attend to the positions that its indexer chooses (DeepSeek-V3.2,
+// arXiv:2512.02556), or with `shared` to those of the layer before.
+struct IndexerDefaults {
+  int64_t heads = 64;
+  RopePairing rope = RopePairing::halves;
+};
+void use_indexer(const JsonFields& config, const IndexerDefaults& defaults, bool shared,
+                 LayerSpec& layer);
+
 // DeepSeek-V3's experts: <mlp>.gate, its e_score_correction_bias, experts and
 // shared_experts. How they are chosen is left to the family.
 struct DeepseekExperts {
@@ -38,6 +48,11 @@ struct DeepseekExperts {
 };
 ExpertsSpec deepseek_experts(const JsonFields& config, const DeepseekExperts& defaults,
                              const MlpSpec& mlp);
+
+// Which layers have experts: those that mlp_layer_types calls sparse, or all after the first
+// first_k_dense_replace.
+std::vector<bool> read_mlp_layer_types(const JsonFields& config, int64_t layers,
+                                       int64_t absent_dense);
 
 // Lets tensors of layers for several tokens at once, behind the others, be
 // ignored.

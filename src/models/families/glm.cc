@@ -3,7 +3,13 @@
 // one tensor, and in the second what a block computes has a norm, too.
 // Glm4MoeForCausalLM (GLM-4.5, 4.6): Llama's layout with rope on a part of each
 // head, and from some layer on experts beside a shared one.
+// SolarOpenForCausalLM (Solar Open): the same with rope on whole heads, and experts in all layers.
 // Glm4MoeLiteForCausalLM (GLM-4.7-Flash): the same with latent attention.
+// GlmMoeDsaForCausalLM (GLM-5): the same, attending to what an indexer chooses, in all layers or in
+// some, whose choice those behind them share.
+#include <algorithm>
+
+#include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
 #include "src/models/families/deepseek.h"
@@ -39,7 +45,9 @@ constexpr LayoutDefaults kGlmMoe = [] {
 }();
 
 DecoderSpec parse_glm(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kGlmDefaults);
+  LayoutDefaults defaults = kGlmDefaults;
+  if (config.string_or("model_type", "") == "glm4v_text") defaults.head_dim = std::nullopt;
+  DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.rope = RopePairing::neighbours;
   attention.qkv.bias = read_boolean(config, "attention_bias", true);
@@ -66,8 +74,6 @@ constexpr LayoutDefaults kGlmLite{.vocab_size = 154880,
                                   .rms_norm_eps = 1e-5,
                                   .rope_theta = 10000};
 
-// Experts in the layers that mlp_layer_types calls sparse, or in those after
-// the first.
 DecoderSpec parse_glm_lite(const JsonFields& c) {
   constexpr MlaDefaults kMla{.query_rank = 768, .nope_dim = 192, .value_dim = 256};
   LayoutDefaults defaults = kGlmLite;
@@ -77,13 +83,64 @@ DecoderSpec parse_glm_lite(const JsonFields& c) {
   ExpertsSpec experts = deepseek_experts(c, {.count = 64, .used = 4, .width = 1536},
                                          spec.kinds.front().mlps.front().mlp);
   read_grouped_choice(c, {.factor = 1.8}, experts);
-  const auto layers = std::ssize(spec.layers);
-  std::vector<bool> sparse =
-      sparse_from(c.integer_or("first_k_dense_replace", 0, kMaxLayers, 1), layers);
-  const std::vector<size_t> kinds =
-      read_layer_types(c, layers, {"dense", "sparse"}, "mlp_layer_types");
-  for (size_t l = 0; l < kinds.size(); ++l) sparse[l] = kinds[l] == 1;
-  use_experts(spec, experts, sparse);
+  use_experts(spec, experts, read_mlp_layer_types(c, std::ssize(spec.layers), 1));
+  ignore_more_layers(c, spec);
+  return spec;
+}
+
+constexpr LayoutDefaults kGlmDsa = [] {
+  LayoutDefaults defaults = kGlmLite;
+  defaults.hidden_size = 6144;
+  defaults.intermediate_size = 12288;
+  defaults.num_hidden_layers = 78;
+  defaults.num_attention_heads = 64;
+  defaults.num_key_value_heads = 64;
+  return defaults;
+}();
+
+// The layers that share the choice of the layer before: indexer_types says it, else a pattern of
+// letters or of names, else each index_topk_freq-th from a layer on has an indexer.
+std::vector<bool> read_shared_choices(const JsonFields& c, int64_t layers) {
+  std::vector<bool> shared;
+  for (size_t kind : read_layer_types(c, layers, {"full", "shared"}, "indexer_types"))
+    shared.push_back(kind == 1);
+  if (!shared.empty()) return shared;
+  if (c.has("index_topk_pattern") && c.raw("index_topk_pattern").is_string()) {
+    const std::string pattern = c.string("index_topk_pattern");
+    if (std::ssize(pattern) != layers || pattern.find_first_not_of("FS") != std::string::npos)
+      fail(ErrorKind::refused, "{}: index_topk_pattern must have F or S for each of {} layers",
+           c.where(), layers);
+    for (char kind : pattern) shared.push_back(kind == 'S');
+    return shared;
+  }
+  for (size_t kind : read_layer_types(c, layers, {"full", "shared"}, "index_topk_pattern"))
+    shared.push_back(kind == 1);
+  if (!shared.empty()) return shared;
+  const int64_t each = std::max<int64_t>(1, c.integer_or("index_topk_freq", 0, kMaxLayers, 1));
+  const int64_t first = c.integer_or("index_skip_topk_offset", 0, kMaxLayers, 2);
+  for (int64_t l = 0; l < layers; ++l)
+    shared.push_back(std::max<int64_t>(l - first + 1, 0) % each != 0);
+  return shared;
+}
+
+DecoderSpec parse_glm_dsa(const JsonFields& c) {
+  constexpr MlaDefaults kMla{
+      .query_rank = 2048, .nope_dim = 192, .value_dim = 256, .may_interleave = false};
+  LayoutDefaults defaults = kGlmDsa;
+  defaults.head_dim = read_rope_dim(c, kMla);
+  DecoderSpec spec = common_layout(c, defaults);
+  use_mla(c, kMla, spec, spec.kinds.front());
+  const std::vector<bool> shared = read_shared_choices(c, std::ssize(spec.layers));
+  if (shared.front())
+    fail(ErrorKind::refused, "{}: the first layer has no indexer, nor one before it", c.where());
+  spec.kinds.push_back(spec.kinds.front());
+  for (const bool shares : {false, true})
+    use_indexer(c, {.heads = 32, .rope = RopePairing::neighbours}, shares,
+                spec.kinds[shares ? 1 : 0]);
+  for (size_t l = 0; l < shared.size(); ++l) spec.layers[l] = shared[l] ? 1 : 0;
+  ExpertsSpec experts = deepseek_experts(c, {}, spec.kinds.front().mlps.front().mlp);
+  read_grouped_choice(c, {.factor = 2.5}, experts);
+  use_experts(spec, experts, read_mlp_layer_types(c, std::ssize(spec.layers), 3));
   ignore_more_layers(c, spec);
   return spec;
 }
@@ -114,13 +171,36 @@ DecoderSpec parse_glm_moe(const JsonFields& c) {
   return spec;
 }
 
+constexpr LayoutDefaults kSolarOpen{.vocab_size = 196608,
+                                    .hidden_size = 4096,
+                                    .num_hidden_layers = 48,
+                                    .num_attention_heads = 64,
+                                    .num_key_value_heads = 8,
+                                    .head_dim = 128,
+                                    .max_position_embeddings = 131072,
+                                    .rms_norm_eps = 1e-5,
+                                    .rope_theta = 1000000,
+                                    .part_key = "partial_rotary_factor"};
+
+DecoderSpec parse_solar_open(const JsonFields& c) {
+  DecoderSpec spec = common_layout(c, kSolarOpen);
+  LayerSpec& layer = spec.kinds.front();
+  layer.mixers.front().attention().qkv.bias = read_boolean(c, "attention_bias", false);
+  ExpertsSpec experts = deepseek_experts(c, {.count = 128, .width = 1280}, layer.mlps.front().mlp);
+  read_grouped_choice(c, {}, experts);
+  use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> glm_families() {
   return {{"GlmForCausalLM", "glm", parse_glm, {}},
-          {"Glm4ForCausalLM", "glm4", parse_glm4, {}},
-          {"Glm4MoeForCausalLM", "glm4_moe", parse_glm_moe, {}},
-          {"Glm4MoeLiteForCausalLM", "glm4_moe_lite", parse_glm_lite, {}}};
+          {"Glm4ForCausalLM", "glm4", parse_glm4, {}, {"glm4v_text"}},
+          {"Glm4MoeForCausalLM", "glm4_moe", parse_glm_moe, {}, {"glm4v_moe_text"}},
+          {"Glm4MoeLiteForCausalLM", "glm4_moe_lite", parse_glm_lite, {}},
+          {"SolarOpenForCausalLM", "solar_open", parse_solar_open, {}},
+          {"GlmMoeDsaForCausalLM", "glm_moe_dsa", parse_glm_dsa, {}}};
 }
 
 }  // namespace sluice

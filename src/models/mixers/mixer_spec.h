@@ -68,6 +68,7 @@ enum class HeadNorms : uint8_t {
 struct MixerWidths {
   int64_t inputs = 0;
   int64_t output = 0;
+  int64_t chosen = 0;  // positions of a row, where they are chosen
 };
 
 // Softmax attention over all tokens before, or a window of them.
@@ -111,6 +112,23 @@ struct AttentionSpec {
   }
 };
 
+// Chooses the positions that a token attends to (arXiv:2512.02556, 2.1): its queries are products
+// of those of lower rank, its keys, which have a norm, and the weights of its heads of the input.
+struct IndexerSpec {
+  int64_t heads = 0;
+  int64_t head_dim = 0;  // the first elements of each are rotated
+  LinearSpec query;      // each one part
+  LinearSpec key;
+  NormSpec key_norm = {};
+  LinearSpec weights;
+  RopePairing rope = RopePairing::neighbours;
+
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.query, s.key, s.key_norm, s.weights);
+  }
+};
+
 // Multi-head latent attention (MLA, arXiv:2405.04434): all heads' keys and
 // values are products of one latent vector a token, which the cache has, and of
 // a key that is rotated and that all heads share. The products are absorbed
@@ -135,6 +153,10 @@ struct MlaSpec {
   size_t angles = 0;
   size_t query_angles = 0;                 // of queries, which may grow with their position
   std::optional<size_t> nope_angles = {};  // zeros, by which the other part of them grows, too
+  // The most positions that a token attends to, as the indexer chooses them; without an indexer as
+  // the layer before has chosen. 0: it attends to all.
+  int64_t chosen = 0;
+  std::optional<IndexerSpec> indexer = {};
 
   int64_t query_dim() const { return nope_dim + rope_dim; }
   int64_t key_dim() const { return rank + rope_dim; }
@@ -144,7 +166,8 @@ struct MlaSpec {
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.kv_up, s.output);
+    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.kv_up, s.output,
+          s.indexer);
   }
 };
 

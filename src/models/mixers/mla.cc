@@ -48,12 +48,61 @@ class HeadRows : public Module {
   Param* weight_;
 };
 
+// The products of an indexer, of which every rank has all.
+class Indexer : public Module {
+ public:
+  Indexer(const IndexerSpec& spec, int64_t query_rank, const MixerPlace& place)
+      : Module(place.name(spec.query.name)), spec_(spec) {
+    const auto add = [&](const LinearSpec& linear, int64_t outputs, int64_t inputs,
+                         ParamRole role) {
+      const std::vector<LinearPart> parts{{place.name(linear.parts.front().source), outputs}};
+      return &add_child<Linear>(place.name(linear.name), parts, inputs, linear.bias, Rank{}, role);
+    };
+    const int64_t hidden = place.model.hidden_size;
+    query_ = add(spec.query, spec.heads * spec.head_dim, query_rank, ParamRole::linear);
+    key_ = add(spec.key, spec.head_dim, hidden, ParamRole::linear);
+    weights_ = add(spec.weights, spec.heads, hidden, ParamRole::router);
+    norm_ = &add_child<Norm>(place.name(spec.key_norm.name), spec.head_dim, spec.key_norm.params,
+                             spec.key_norm.bias);
+  }
+  int64_t outputs() const { return query_->outputs() + key_->outputs() + weights_->outputs(); }
+
+  // The products that a layer chooses positions by, in columns of `all` from `at` on.
+  struct Products {
+    Tensor queries, keys, weights;
+  };
+  // `down`: the queries' inputs.
+  Products multiply(const Context& context, Tensor down, Tensor x, Tensor all, int64_t at) const {
+    const Tensor q = all.columns(at, query_->outputs());
+    const Tensor k = all.columns(at + q.cols, key_->outputs());
+    const Tensor w = all.columns(at + q.cols + k.cols, weights_->outputs());
+    query_->forward(context, down, q);
+    key_->forward(context, x, k);
+    weights_->forward(context, x, w);
+    const Tensor keys = k.columns(0, spec_.head_dim);
+    norm_->forward(context.kernels, keys, keys);
+    return {q.columns(0, spec_.heads * spec_.head_dim), keys, w.columns(0, spec_.heads)};
+  }
+
+ private:
+  const IndexerSpec& spec_;
+  Linear* query_;
+  Linear* key_;
+  Linear* weights_;
+  const Norm* norm_;
+};
+
 class Mla final : public Mixer {
  public:
   Mla(const MlaSpec& spec, const MixerPlace& place);
+  // Keys of an indexer are a latent cache whose values are not read.
   std::vector<KvSpec> kv_specs() const override {
-    return {
+    std::vector<KvSpec> specs{
         {.kind = KvKind::latent, .heads = 1, .key_dim = spec_.key_dim(), .value_dim = spec_.rank}};
+    if (indexer_ == nullptr) return specs;
+    const int64_t dim = spec_.indexer->head_dim;
+    specs.push_back({.kind = KvKind::latent, .heads = 1, .key_dim = dim, .value_dim = dim});
+    return specs;
   }
   void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
                Tensor y) const override;
@@ -65,11 +114,18 @@ class Mla final : public Mixer {
   };
   Columns columns() const;
   void turn(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
-            int64_t head_dim) const;
+            int64_t head_dim) const {
+    turn(kernels, step, angles, heads, head_dim, spec_.rope);
+  }
+  void turn(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
+            int64_t head_dim, RopePairing pairing) const;
   // Returns queries for latent vectors, each with the rotated part behind it.
   Tensor queries(const Context& context, const StepRows& step, Tensor all, Tensor x) const;
   // Returns the latent vectors, each with the shared key behind it.
   Tensor keys(const Context& context, const StepRows& step, Tensor all, Tensor x) const;
+  // Chooses the positions that rows attend to; `all` has the queries of lower rank.
+  void choose(const Context& context, const MixerStep& step, const Activations& act, Tensor all,
+              Tensor x) const;
 
   const MlaSpec& spec_;
   std::vector<Share> angles_;  // the columns of each rope in a step's cos and sin
@@ -82,6 +138,7 @@ class Mla final : public Mixer {
   const HeadRows* keys_;
   const HeadRows* values_;
   Linear* output_;
+  const Indexer* indexer_ = nullptr;
 };
 
 Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
@@ -110,6 +167,7 @@ Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
   values_ = &add_child<HeadRows>(spec, false, place);
   const Dimension all_values = spec.head_rows(spec.value_dim);
   output_ = add(spec.output, model.hidden_size, all_values.size, Shard::by_cols(all_values));
+  if (spec.indexer) indexer_ = &add_child<Indexer>(*spec.indexer, spec.query_rank, place);
 }
 
 Mla::Columns Mla::columns() const {
@@ -122,9 +180,9 @@ Mla::Columns Mla::columns() const {
 
 // The first elements of each head.
 void Mla::turn(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
-               int64_t head_dim) const {
+               int64_t head_dim, RopePairing pairing) const {
   const Share& share = angles_[angles];
-  kernels.rope(heads, head_dim, spec_.rope, step.cos.columns(share.begin, share.count),
+  kernels.rope(heads, head_dim, pairing, step.cos.columns(share.begin, share.count),
                step.sin.columns(share.begin, share.count));
 }
 
@@ -163,6 +221,22 @@ Tensor Mla::keys(const Context& context, const StepRows& step, Tensor all, Tenso
   return kv.columns(0, spec_.key_dim());
 }
 
+void Mla::choose(const Context& context, const MixerStep& step, const Activations& act, Tensor all,
+                 Tensor x) const {
+  const Kernels& kernels = context.kernels;
+  const IndexerSpec& spec = *spec_.indexer;
+  const Columns at = columns();
+  const int64_t behind = at.latent_query + padded_columns(heads_ * spec_.key_dim());
+  const Tensor down = all.columns(at.query_down, spec_.query_rank);
+  const Indexer::Products by = indexer_->multiply(context, down, x, all, behind);
+  for (const Tensor& heads : {by.queries, by.keys})
+    turn(kernels, step.rows, spec_.angles, heads, spec.head_dim, spec.rope);
+  const LayerKv& own = step.caches[1];
+  const KvRows& kv = step.rows.kv[own.group];
+  kernels.store_kv(by.keys, by.keys, kv.slots, own.cache);
+  kernels.choose_positions(by.queries, by.weights, own.cache, kv, act.chosen());
+}
+
 void Mla::forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
                   Tensor y) const {
   const Kernels& kernels = context.kernels;
@@ -174,6 +248,8 @@ void Mla::forward(const Context& context, const MixerStep& step, const Activatio
   const Tensor latent = act.attention(x.rows).columns(0, heads_ * spec_.rank);
   AttentionParams params;
   params.scale = spec_.scale;
+  if (indexer_ != nullptr) choose(context, step, act, all, x);
+  if (spec_.chosen > 0) params.chosen = act.chosen();
   kernels.paged_attention(q, own.cache, kv, params, latent);
   const Tensor out =
       act.attention(x.rows).columns(padded_columns(heads_ * spec_.rank), heads_ * spec_.value_dim);
@@ -185,9 +261,13 @@ void Mla::forward(const Context& context, const MixerStep& step, const Activatio
 
 MixerWidths MlaSpec::widths(Rank rank_of) const {
   const int64_t own = head_rows(1).share(rank_of).count;
+  const int64_t index = !indexer ? 0
+                                 : padded_columns(indexer->heads * indexer->head_dim) +
+                                       padded_columns(indexer->head_dim) +
+                                       padded_columns(indexer->heads);
   return {padded_columns(query_rank) + padded_columns(key_dim()) +
-              padded_columns(own * query_dim()) + padded_columns(own * key_dim()),
-          padded_columns(own * rank) + padded_columns(own * value_dim)};
+              padded_columns(own * query_dim()) + padded_columns(own * key_dim()) + index,
+          padded_columns(own * rank) + padded_columns(own * value_dim), chosen};
 }
 
 void MlaSpec::check_ranks(Rank rank_of) const { check_heads(head_rows(1), {.size = 1}, rank_of); }
@@ -199,6 +279,8 @@ void MlaSpec::add_workspace(Rank rank_of, WorkspaceNeeds& needs) const {
   needs.key_dim = std::max(needs.key_dim, key_dim());
   needs.value_dim = std::max(needs.value_dim, rank);
   needs.head_cols = std::max(needs.head_cols, rank);
+  needs.chosen = std::max(needs.chosen, chosen);
+  if (indexer) needs.key_dim = std::max(needs.key_dim, indexer->head_dim);
 }
 
 std::unique_ptr<Mixer> make_mixer(const MlaSpec& spec, const MixerPlace& place) {

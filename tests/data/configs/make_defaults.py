@@ -15,7 +15,10 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config, Dots1Config, Ernie4_5_MoeConfig,
                           Glm4MoeConfig, GraniteMoeConfig, HunYuanMoEV1Config, Lfm2MoeConfig, MiniMaxM2Config, MixtralConfig,
                           OlmoeConfig, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, DeepseekV2Config,
-                          DeepseekV3Config, Glm4MoeLiteConfig, GptOssConfig, Llama4TextConfig, Mistral4Config, PhimoeConfig)
+                          DeepseekV3Config, DeepseekV32Config, Glm4MoeLiteConfig, GlmMoeDsaConfig, GptOssConfig, Llama4TextConfig, Mistral4Config, PhimoeConfig,
+                          CodeGenConfig, CwmConfig, ExaoneConfig, FlexOlmoConfig, GPTBigCodeConfig,
+                           GraniteMoeSharedConfig, HeliumConfig, Jais2Config, MptConfig, NanoChatConfig,
+                          NemotronConfig, OlmoConfig, VaultGemmaConfig, YoutuConfig, AfmoeConfig, SolarOpenConfig)
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
@@ -24,7 +27,7 @@ from transformers.models.qwen3_vl_moe.configuration_qwen3_vl_moe import Qwen3VLM
 # Under the first name that a class has.
 KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
         ("num_hidden_layers",), ("num_attention_heads",), ("num_key_value_heads",), ("max_position_embeddings",),
-        ("eps", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
+        ("eps", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
         ("hidden_act", "hidden_activation", "activation_function", "activation"), ("tie_word_embeddings",), ("sliding_window",),
         ("attention_bias", "use_qkv_bias", "use_bias", "enable_bias"), ("attention_out_bias",), ("mlp_bias",),
         ("rope_parameters",), ("use_parallel_residual", "parallel_attn"))
@@ -44,15 +47,24 @@ CLASSES = {"ApertusForCausalLM": ApertusConfig, "ArceeForCausalLM": ArceeConfig,
            "GraniteMoeForCausalLM": GraniteMoeConfig, "HunYuanMoEV1ForCausalLM": HunYuanMoEV1Config,
            "MiniMaxM2ForCausalLM": MiniMaxM2Config, "MixtralForCausalLM": MixtralConfig, "OlmoeForCausalLM": OlmoeConfig,
            "Qwen2MoeForCausalLM": Qwen2MoeConfig, "Qwen3MoeForCausalLM": Qwen3MoeConfig, "GptOssForCausalLM": GptOssConfig,
-           "Llama4ForCausalLM": Llama4TextConfig, "PhimoeForCausalLM": PhimoeConfig}
+           "Llama4ForCausalLM": Llama4TextConfig, "PhimoeForCausalLM": PhimoeConfig,
+           "CodeGenForCausalLM": CodeGenConfig, "CwmForCausalLM": CwmConfig, "ExaoneForCausalLM": ExaoneConfig,
+           "FlexOlmoForCausalLM": FlexOlmoConfig, "GPTBigCodeForCausalLM": GPTBigCodeConfig,
+            "GraniteMoeSharedForCausalLM": GraniteMoeSharedConfig, "HeliumForCausalLM": HeliumConfig,
+           "Jais2ForCausalLM": Jais2Config, "MptForCausalLM": MptConfig,
+           "NanoChatForCausalLM": NanoChatConfig, "NemotronForCausalLM": NemotronConfig, "OlmoForCausalLM": OlmoConfig,
+           "VaultGemmaForCausalLM": VaultGemmaConfig, "AfmoeForCausalLM": AfmoeConfig,
+            "SolarOpenForCausalLM": SolarOpenConfig}
 # Models with latent attention, and the keys that are compared.
 LATENTS = {"DeepseekV2ForCausalLM": DeepseekV2Config, "DeepseekV3ForCausalLM": DeepseekV3Config,
+           "DeepseekV32ForCausalLM": DeepseekV32Config, "GlmMoeDsaForCausalLM": GlmMoeDsaConfig,
+           "YoutuForCausalLM": YoutuConfig,
            "Glm4MoeLiteForCausalLM": Glm4MoeLiteConfig, "Mistral4ForCausalLM": Mistral4Config}
 LATENT_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
                "qk_rope_head_dim", "v_head_dim", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
                "n_shared_experts", "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "first_k_dense_replace",
-               "rope_parameters")
+               "rope_parameters", "index_topk", "index_head_dim", "index_n_heads")
 # Classes of language models in wrappers that share a family with another class, by their model_type.
 TEXT_TYPES = {cls.model_type: cls for cls in (Qwen2VLTextConfig, Qwen2_5_VLTextConfig, Qwen3VLTextConfig, Qwen3VLMoeTextConfig)}
 # How many experts, and how many a token has.
@@ -64,6 +76,8 @@ GIVEN = {"Dots1ForCausalLM": {"n_routed_experts": 8, "n_shared_experts": 2, "num
          "Glm4MoeForCausalLM": {"head_dim": 128}}
 # What the modules fix, whatever the config says.
 FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 2048},
+         "CodeGenForCausalLM": {"use_parallel_residual": True}, "GPTBigCodeForCausalLM": {"num_key_value_heads": 1},
+         "MptForCausalLM": {"hidden_act": "gelu", "max_position_embeddings": 2048}, "OlmoForCausalLM": {"eps": 1e-5},
          "Cohere2ForCausalLM": {"use_parallel_residual": True}, "CohereForCausalLM": {"use_parallel_residual": True},
          "Dots1ForCausalLM": {"sliding_window": None},  # max_window_layers are all
          "FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
