@@ -51,8 +51,9 @@ InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding)
                                      spec.embedding_size, false, Rank{});
   }
   if (spec.embedding_norm.exists()) {
-    norm_ = &add_child<Norm>(spec.embedding_norm.name, spec.hidden_size, spec.embedding_norm.params,
-                             spec.embedding_norm.bias);
+    const NormSpec& norm = spec.embedding_norm;
+    norm_ = norm.weight ? &add_child<Norm>(norm.name, spec.hidden_size, norm.params, norm.bias)
+                        : &add_child<Norm>(norm.name, spec.hidden_size, norm.params);
   }
   if (!spec.positions.empty()) {
     positions_ =
@@ -151,7 +152,9 @@ void DecoderLayer::check_beside(BranchInput input) const {
 
 const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
   if (!spec.exists()) return nullptr;
-  return &add_child<Norm>(name_in_layer(spec.name, layer), hidden_size_, spec.params, spec.bias);
+  const std::string name = name_in_layer(spec.name, layer);
+  if (!spec.weight) return &add_child<Norm>(name, hidden_size_, spec.params);
+  return &add_child<Norm>(name, hidden_size_, spec.params, spec.bias);
 }
 
 // y is whole panels wide, and may begin where x does.
@@ -247,7 +250,9 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
     mixers_ += spec_.layer(i).mixers.size();
     units_.push_back(layers_.back());
   }
-  norm_ = &add_child<Norm>(spec_.norm.name, spec_.hidden_size, spec_.norm.params, spec_.norm.bias);
+  const NormSpec& norm = spec_.norm;
+  norm_ = norm.weight ? &add_child<Norm>(norm.name, spec_.hidden_size, norm.params, norm.bias)
+                      : &add_child<Norm>(norm.name, spec_.hidden_size, norm.params);
   units_.push_back(norm_);
   if (spec_.embedding_size > 0) {
     const std::string& name = spec_.output_projection;

@@ -40,7 +40,7 @@ LayerSpec common_layer(const Heads& h, int64_t mlp_width, const NormParams& norm
 
 DecoderSpec common_layout(const JsonFields& c, const LayoutDefaults& defaults) {
   const bool has_mlp = defaults.intermediate_size > 0;
-  warn_of_absent(c, {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"});
+  warn_of_absent(c, {"vocab_size", "hidden_size", defaults.layers_key, "num_attention_heads"});
   if (has_mlp) warn_of_absent(c, {"intermediate_size"});
   DecoderSpec spec;
   spec.vocab_size = read_size(c, "vocab_size", defaults.vocab_size, kMaxVocab);
@@ -59,7 +59,7 @@ DecoderSpec common_layout(const JsonFields& c, const LayoutDefaults& defaults) {
   spec.kinds.front().mlps.front().mlp.activation =
       read_activation(c, defaults.activation_key, defaults.hidden_act);
   spec.layers.assign(static_cast<size_t>(
-                         read_size(c, "num_hidden_layers", defaults.num_hidden_layers, kMaxLayers)),
+                         read_size(c, defaults.layers_key, defaults.num_hidden_layers, kMaxLayers)),
                      0);
   spec.norm = {"model.norm", norm, defaults.norm_bias};
   spec.ropes = {parse_rope(c, {.head_dim = heads.head_dim,

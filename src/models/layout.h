@@ -37,6 +37,7 @@ struct LayoutDefaults {
   NormKind norm = NormKind::rms;
   bool norm_bias = false;
   const char* activation_key = "hidden_act";
+  const char* layers_key = "num_hidden_layers";
 };
 
 // One kind of layer: full attention with rope, a gated MLP, no biases.

@@ -26,6 +26,8 @@ struct Family {
   // Further values of `model_type` in a text_config: a wrapper's own names for this family.
   std::vector<std::string_view> text_types = {};
   bool reads_layer_config = false;  // `parse` reads per_layer_config
+  // transformers has no class for it, and saves checkpoints that name another family's.
+  bool of_type_alone = false;
 };
 
 std::span<const Family> families();
@@ -36,11 +38,13 @@ std::span<const Family> families();
 const Family& find_family(const JsonFields& config);
 
 // Each in the file of its name.
+std::vector<Family> afmoe_families();
 std::vector<Family> apertus_families();
 std::vector<Family> arcee_families();
 std::vector<Family> bamba_families();
 std::vector<Family> bloom_families();
 std::vector<Family> cohere_families();
+std::vector<Family> cwm_families();
 std::vector<Family> deepseek_families();
 std::vector<Family> dots1_families();
 std::vector<Family> ernie4_5_families();
@@ -55,6 +59,7 @@ std::vector<Family> gpt_neox_families();
 std::vector<Family> gpt_oss_families();
 std::vector<Family> gptj_families();
 std::vector<Family> granite_families();
+std::vector<Family> helium_families();
 std::vector<Family> hunyuan_families();
 std::vector<Family> jamba_families();
 std::vector<Family> lfm2_families();
@@ -65,6 +70,9 @@ std::vector<Family> mamba2_families();
 std::vector<Family> minimax_m2_families();
 std::vector<Family> mistral_families();
 std::vector<Family> mixtral_families();
+std::vector<Family> mpt_families();
+std::vector<Family> nanochat_families();
+std::vector<Family> nemotron_families();
 std::vector<Family> nemotron_h_families();
 std::vector<Family> olmo_families();
 std::vector<Family> opt_families();

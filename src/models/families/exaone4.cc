@@ -1,6 +1,9 @@
+// ExaoneForCausalLM (EXAONE 3, 3.5, Deep): Llama's layout under GPT-2's names.
 // Exaone4ForCausalLM (EXAONE 4): Llama's layout, where blocks read the stream as it is and what
 // they compute has a norm; norms of each head's q and k; where there are windows, layers without
 // one do not rotate.
+// ExaoneMoeForCausalLM (K-EXAONE): the same with norms before blocks, and experts from some layer
+// on.
 #include "src/models/config.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
@@ -18,14 +21,12 @@ constexpr LayoutDefaults kExaone4Defaults{.vocab_size = 102400,
                                           .rms_norm_eps = 1e-5,
                                           .rope_theta = 10000};
 
-DecoderSpec parse_exaone4(const JsonFields& config) {
+// Norms of each head's q and k, and in layers without a window no rope, where others have one.
+void use_exaone_attention(const JsonFields& config, DecoderSpec& spec) {
   constexpr int64_t kWindow = 4096, kPattern = 4;
-  DecoderSpec spec = common_layout(config, kExaone4Defaults);
-  LayerSpec& layer = spec.kinds.front();
-  MixerBranch& mixer = layer.mixers.front();
-  mixer.attention().q_norm = {mixer.attention().name + ".q_norm", spec.norm.params};
-  mixer.attention().k_norm = {mixer.attention().name + ".k_norm", spec.norm.params};
-  norm_outputs(layer);
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
+  attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
   const bool typed = config.has("layer_types");  // then the pattern may be letters
   const int64_t each =
       typed ? 0 : config.integer_or("sliding_window_pattern", 1, kMaxLayers, kPattern);
@@ -35,13 +36,54 @@ DecoderSpec parse_exaone4(const JsonFields& config) {
     layers.push_back({.window = window, .rope = turns ? std::optional<size_t>(0) : std::nullopt});
   }
   use_attention(spec, layers);
+}
+
+DecoderSpec parse_exaone4(const JsonFields& config) {
+  DecoderSpec spec = common_layout(config, kExaone4Defaults);
+  norm_outputs(spec.kinds.front());
+  use_exaone_attention(config, spec);
+  return spec;
+}
+
+constexpr LayoutDefaults kExaoneDefaults{.vocab_size = 102400,
+                                         .hidden_size = 4096,
+                                         .intermediate_size = 14336,
+                                         .num_hidden_layers = 32,
+                                         .num_attention_heads = 32,
+                                         .num_key_value_heads = 8,
+                                         .max_position_embeddings = 4096,
+                                         .rms_norm_eps = 1e-5,
+                                         .rope_theta = 500000};
+
+DecoderSpec parse_exaone(const JsonFields& config) {
+  LayoutDefaults defaults = kExaoneDefaults;
+  defaults.eps_key = present(config, "layer_norm_epsilon", "rms_norm_eps");
+  defaults.activation_key = present(config, "activation_function", "hidden_act");
+  defaults.layers_key = present(config, "num_layers", "num_hidden_layers");
+  DecoderSpec spec = common_layout(config, defaults);
+  spec.embedding = "transformer.wte";
+  spec.norm.name = "transformer.ln_f";
+  LayerSpec& layer = spec.kinds.front();
+  layer.name = "transformer.h.{}";
+  MixerBranch& mixer = layer.mixers.front();
+  MlpBranch& mlp = layer.mlps.front();
+  mixer.norm.name = layer.name + ".ln_1";
+  mlp.norm.name = layer.name + ".ln_2";
+  const std::string attention = layer.name + ".attn.attention";
+  mixer.attention().name = attention;
+  mixer.attention().qkv = {
+      .name = attention + ".qkv_proj",
+      .parts = {{attention + ".q_proj"}, {attention + ".k_proj"}, {attention + ".v_proj"}}};
+  mixer.attention().output = one_linear(attention + ".out_proj", false);
+  name_mlp(mlp.mlp, layer.name + ".mlp", "c_fc_0", "c_fc_1", "c_proj");
   return spec;
 }
 
 }  // namespace
 
 std::vector<Family> exaone4_families() {
-  return {{"Exaone4ForCausalLM", "exaone4", parse_exaone4, {}}};
+  return {{"ExaoneForCausalLM", "exaone", parse_exaone, {}, {}, false, true},
+          {"Exaone4ForCausalLM", "exaone4", parse_exaone4, {}}};
 }
 
 }  // namespace sluice

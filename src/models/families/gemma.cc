@@ -93,6 +93,16 @@ DecoderSpec parse_gemma2(const JsonFields& config) {
   return spec;
 }
 
+// Blocks' outputs have no norms.
+DecoderSpec parse_vaultgemma(const JsonFields& config) {
+  DecoderSpec spec = parse_gemma2(config);
+  for (LayerSpec& layer : spec.kinds) {
+    layer.mixers.front().output_norm = {};
+    layer.mlps.front().output_norm = {};
+  }
+  return spec;
+}
+
 DecoderSpec parse_gemma3(const JsonFields& config) {
   DecoderSpec spec = gemma2_layout(config, kGemma3, 0, 0);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
@@ -119,6 +129,7 @@ DecoderSpec parse_gemma3(const JsonFields& config) {
 std::vector<Family> gemma_families() {
   return {{"GemmaForCausalLM", "gemma", parse_gemma, {}},
           {"Gemma2ForCausalLM", "gemma2", parse_gemma2, {}},
+          {"VaultGemmaForCausalLM", "vaultgemma", parse_vaultgemma, {}},
           {"Gemma3ForCausalLM", "gemma3_text", parse_gemma3, {}}};
 }
 

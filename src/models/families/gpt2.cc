@@ -1,5 +1,7 @@
 // GPT2LMHeadModel (GPT-2, DistilGPT-2 and what is trained in their layout). Weights are stored as
 // [inputs, outputs]; the names may lack "transformer.", as in the first release.
+// GPTBigCodeForCausalLM (StarCoder, SantaCoder): the same with weights as they are elsewhere, and
+// one head of keys and values.
 #include <cmath>
 
 #include "src/base/error.h"
@@ -29,6 +31,23 @@ LayerSpec gpt2_layer(int64_t hidden, const Heads& h, int64_t mlp_width, const No
           .mlps = {{.norm = {layer + ".ln_2", norm, true}, .mlp = std::move(mlp)}}};
 }
 
+// The weights of a layer as [outputs, inputs]; q, k and v one after the other, or for each head.
+void use_bigcode_weights(bool multi_query, LayerSpec& layer) {
+  AttentionSpec& a = layer.mixers.front().attention();
+  MlpSpec& mlp = layer.mlps.front().mlp;
+  for (LinearSpec* linear : {&a.qkv, &a.output, &mlp.up, &mlp.down})
+    for (PartSpec& part : linear->parts) part.view.transposed = false;
+  if (multi_query) {
+    a.kv_heads.size = a.head_dim;
+    a.qkv.parts[2].view.first = a.heads.size + a.head_dim;
+    return;
+  }
+  for (size_t i = 0; i < a.qkv.parts.size(); ++i)
+    a.qkv.parts[i].view = {.first = static_cast<int64_t>(i) * a.head_dim,
+                           .group = a.head_dim,
+                           .stride = 3 * a.head_dim};
+}
+
 // Scores may be divided by the number of their layer: then each layer is a kind of its own.
 void scale_scores(const JsonFields& c, DecoderSpec& spec) {
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
@@ -43,7 +62,7 @@ void scale_scores(const JsonFields& c, DecoderSpec& spec) {
   }
 }
 
-DecoderSpec parse_gpt2(const JsonFields& c) {
+DecoderSpec gpt2_layout(const JsonFields& c, std::string_view activation) {
   warn_of_absent(
       c, {"vocab_size", present(c, "n_embd", "hidden_size"),
           present(c, "n_layer", "num_hidden_layers"), present(c, "n_head", "num_attention_heads")});
@@ -63,11 +82,10 @@ DecoderSpec parse_gpt2(const JsonFields& c) {
   const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5), .kind = NormKind::layer};
   spec.kinds = {gpt2_layer(spec.hidden_size, heads, mlp_width, norm)};
   spec.kinds.front().mlps.front().mlp.activation =
-      read_activation(c, "activation_function", "gelu_new");
+      read_activation(c, "activation_function", activation);
   spec.layers.assign(
       static_cast<size_t>(read_size(c, present(c, "n_layer", "num_hidden_layers"), 12, kMaxLayers)),
       0);
-  scale_scores(c, spec);
   spec.embedding = "transformer.wte";
   spec.positions = "transformer.wpe";
   spec.norm = {"transformer.ln_f", norm, true};
@@ -75,8 +93,25 @@ DecoderSpec parse_gpt2(const JsonFields& c) {
   return spec;
 }
 
+DecoderSpec parse_gpt2(const JsonFields& c) {
+  DecoderSpec spec = gpt2_layout(c, "gelu_new");
+  scale_scores(c, spec);
+  return spec;
+}
+
+DecoderSpec parse_bigcode(const JsonFields& c) {
+  DecoderSpec spec = gpt2_layout(c, "gelu_pytorch_tanh");
+  LayerSpec& layer = spec.kinds.front();
+  use_bigcode_weights(read_boolean(c, "multi_query", true), layer);
+  if (!read_boolean(c, "scale_attn_weights", true)) layer.mixers.front().attention().scale = 1;
+  return spec;
+}
+
 }  // namespace
 
-std::vector<Family> gpt2_families() { return {{"GPT2LMHeadModel", "gpt2", parse_gpt2, {}}}; }
+std::vector<Family> gpt2_families() {
+  return {{"GPT2LMHeadModel", "gpt2", parse_gpt2, {}},
+          {"GPTBigCodeForCausalLM", "gpt_bigcode", parse_bigcode, {}}};
+}
 
 }  // namespace sluice

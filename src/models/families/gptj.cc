@@ -1,5 +1,6 @@
 // GPTJForCausalLM (GPT-J): attention and MLP side by side on one norm, rope on the neighbours in a
-// part of each head; the head has a bias.
+// part of each head; the head has a bias. CodeGenForCausalLM (CodeGen): the same, with q, v and k
+// in one tensor, a quarter of the heads after the other.
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/registry.h"
@@ -63,8 +64,27 @@ DecoderSpec parse_gptj(const JsonFields& c) {
   return spec;
 }
 
+DecoderSpec parse_codegen(const JsonFields& c) {
+  constexpr int64_t kQuarters = 4;
+  DecoderSpec spec = parse_gptj(c);
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  if (attention.heads.units() % kQuarters != 0)
+    fail(ErrorKind::refused, "{}: {} heads cannot be divided by {}", c.where(),
+         attention.heads.units(), kQuarters);
+  const std::string name = attention.name + ".qkv_proj";
+  const int64_t rows = attention.heads.size / kQuarters;
+  const auto part = [&](int64_t i) {
+    return PartSpec{name, {.first = i * rows, .group = rows, .stride = 3 * rows}};
+  };
+  attention.qkv.parts = {part(0), part(2), part(1)};
+  return spec;
+}
+
 }  // namespace
 
-std::vector<Family> gptj_families() { return {{"GPTJForCausalLM", "gptj", parse_gptj, {}}}; }
+std::vector<Family> gptj_families() {
+  return {{"GPTJForCausalLM", "gptj", parse_gptj, {}},
+          {"CodeGenForCausalLM", "codegen", parse_codegen, {"*.attn.causal_mask"}}};
+}
 
 }  // namespace sluice

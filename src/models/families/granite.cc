@@ -26,7 +26,8 @@ DecoderSpec parse_common(const JsonFields& c) {
   MixerBranch& mixer = spec.kinds.front().mixers.front();
   AttentionSpec& attention = mixer.attention();
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
-  attention.scale = read_factor(c, "attention_multiplier", 1);
+  attention.scale =
+      c.is_null("attention_multiplier") ? 1 : read_factor(c, "attention_multiplier", 1);
   mixer.multiplier = spec.kinds.front().mlps.front().multiplier =
       read_factor(c, "residual_multiplier", 1);
   spec.embedding_multiplier = read_factor(c, "embedding_multiplier", 1);
@@ -59,6 +60,18 @@ DecoderSpec parse_granite_moe(const JsonFields& c) {
   const LayerSpec& layer = spec.kinds.front();
   const ExpertsSpec experts = granite_experts(c, layer.name, layer.mlps.front().mlp);
   use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
+  return spec;
+}
+
+DecoderSpec parse_granite_moe_shared(const JsonFields& c) {
+  DecoderSpec spec = parse_granite_moe(c);
+  LayerSpec& layer = spec.kinds.front();
+  const int64_t width = c.integer_or("shared_intermediate_size", 0, 4 * kMaxWidth, 0);
+  if (width == 0) return spec;
+  MlpSpec shared = mlp_like(layer.mlps.front().mlp, layer.name + ".shared_mlp", width);
+  fuse(shared.up, shared.name + ".input_linear", {0, width});
+  shared.down = one_linear(shared.name + ".output_linear", false);
+  layer.mlps.front().experts->shared = std::move(shared);
   return spec;
 }
 
@@ -96,6 +109,7 @@ DecoderSpec parse_hybrid(const JsonFields& c) {
 std::vector<Family> granite_families() {
   return {{"GraniteForCausalLM", "granite", parse_granite, {}},
           {"GraniteMoeForCausalLM", "granitemoe", parse_granite_moe, {}},
+          {"GraniteMoeSharedForCausalLM", "granitemoeshared", parse_granite_moe_shared, {}},
           {"GraniteMoeHybridForCausalLM", "granitemoehybrid", parse_hybrid, {}}};
 }
 

@@ -1,7 +1,9 @@
+// OlmoForCausalLM (OLMo 1): Llama's layout with layer norms without weights.
 // Olmo2ForCausalLM and Olmo3ForCausalLM (OLMo 2 and 3): Llama's layout, where blocks read the
 // stream as it is and what they compute has a norm; all of q and all of k have a norm. The second
 // has windows, whose layers rotate without a scaling. OlmoeForCausalLM (OLMoE): Llama's layout with
-// those norms of q and k, and experts in the place of the MLP.
+// those norms of q and k, and experts in the place of the MLP; FlexOlmoForCausalLM (FlexOlmo) the
+// same with OLMo 2's.
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
@@ -37,6 +39,25 @@ constexpr LayoutDefaults kOlmoe = [] {
   return defaults;
 }();
 
+void refuse_clipping(const JsonFields& config) {
+  if (config.has("clip_qkv") && !config.is_null("clip_qkv"))
+    fail(ErrorKind::refused, "{}: clip_qkv is not supported", config.where());
+}
+
+DecoderSpec parse_olmo(const JsonFields& config) {
+  refuse_clipping(config);
+  LayoutDefaults defaults = kOlmoDefaults;
+  defaults.norm = NormKind::layer;
+  DecoderSpec spec = common_layout(config, defaults);
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
+  each_norm(spec, [](NormSpec& norm) {
+    norm.weight = false;
+    norm.params.eps = 1e-5F;
+  });
+  return spec;
+}
+
 DecoderSpec olmo_layout(const JsonFields& config, const LayoutDefaults& defaults) {
   DecoderSpec spec = common_layout(config, defaults);
   LayerSpec& layer = spec.kinds.front();
@@ -54,15 +75,30 @@ DecoderSpec parse_olmo2(const JsonFields& config) {
   return spec;
 }
 
-DecoderSpec parse_olmoe(const JsonFields& config) {
-  if (config.has("clip_qkv") && !config.is_null("clip_qkv"))
-    fail(ErrorKind::refused, "{}: clip_qkv is not supported", config.where());
-  DecoderSpec spec = olmo_layout(config, kOlmoe);
+DecoderSpec experts_layout(const JsonFields& config, const LayoutDefaults& defaults,
+                           const ExpertKeys& keys) {
+  DecoderSpec spec = olmo_layout(config, defaults);
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
-  ExpertsSpec experts = read_experts(config, {.absent_count = 64, .absent_used = 8});
+  ExpertsSpec experts = read_experts(config, keys);
   experts.choice.normalized = read_boolean(config, "norm_topk_prob", false);
   name_experts(experts, mlp, mlp.width.size);
   use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
+  return spec;
+}
+
+DecoderSpec parse_olmoe(const JsonFields& config) {
+  refuse_clipping(config);
+  return experts_layout(config, kOlmoe, {.absent_count = 64, .absent_used = 8});
+}
+
+DecoderSpec parse_flex_olmo(const JsonFields& config) {
+  LayoutDefaults defaults = kOlmoDefaults;
+  defaults.vocab_size = 100352;
+  defaults.max_position_embeddings = 4096;
+  defaults.rms_norm_eps = 1e-6;
+  defaults.rope_theta = 500000;
+  DecoderSpec spec = experts_layout(config, defaults, {.absent_count = 7, .absent_used = 5});
+  norm_outputs(spec.kinds.front());
   return spec;
 }
 
@@ -83,7 +119,9 @@ DecoderSpec parse_olmo3(const JsonFields& config) {
 }  // namespace
 
 std::vector<Family> olmo_families() {
-  return {{"Olmo2ForCausalLM", "olmo2", parse_olmo2, {}},
+  return {{"OlmoForCausalLM", "olmo", parse_olmo, {}},
+          {"FlexOlmoForCausalLM", "flex_olmo", parse_flex_olmo, {}},
+          {"Olmo2ForCausalLM", "olmo2", parse_olmo2, {}},
           {"Olmo3ForCausalLM", "olmo3", parse_olmo3, {}},
           {"OlmoeForCausalLM", "olmoe", parse_olmoe, {}}};
 }
