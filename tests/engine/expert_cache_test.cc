@@ -76,7 +76,8 @@ std::unique_ptr<Session> with_slots(const SessionOptions& options, double share)
 
 uint64_t bytes_of_units(const Session& session) {
   uint64_t sum = 0;
-  for (const UnitStalls& u : session.stream_report()->units) sum += u.bytes;
+  const StreamReport report = session.stream_report().value();
+  for (const UnitStalls& u : report.units) sum += u.bytes;
   return sum;
 }
 
