@@ -164,14 +164,15 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
 void Session::check_place_rules() {
   for (const PlaceRule& rule : options_.place) {
     bool found = false;
-    model().root->each_param([&](const Param& p) { found = found || rule.matches(p.path); });
+    model().root->each_param(
+        [&](const Param& p) { found = found || rule.pattern.matches(p.path); });
     if (!found) {
       fail(ErrorKind::usage, "--place {}: matches no parameter; `sluice inspect` lists them",
-           rule.pattern);
+           rule.pattern.text());
     }
     if (rule.tier == Tier::device && !backend_->device().has_own_memory()) {
       fail(ErrorKind::usage, "--place {}=device: this run has no device; choose host or disk",
-           rule.pattern);
+           rule.pattern.text());
     }
   }
 }

@@ -73,7 +73,7 @@ void check_rules(const Binding& binding, const QuantizeRequest& quantize) {
     });
     if (!used)
       fail(ErrorKind::usage, "--quantization {}: no matrix of the model has a name like {}",
-           quantize.name(), rule.pattern);
+           quantize.name(), rule.pattern.text());
   }
 }
 

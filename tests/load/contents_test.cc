@@ -142,7 +142,7 @@ struct Scenario {
       auto fusion = std::ranges::find_if(
           fusions, [&](const Fusion& f) { return std::ranges::count(f.parts, part) > 0; });
       const bool fused = fusion != fusions.end();
-      quantize.rules.push_back({fused ? fusion->into : part, scheme});
+      quantize.rules.push_back({NamePattern::parse(fused ? fusion->into : part, "rules"), scheme});
       for (const std::string& p : fused ? fusion->parts : std::vector{part}) schemes[p] = scheme;
     }
   }
