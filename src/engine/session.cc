@@ -158,7 +158,8 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           .longest_sequence = std::min(max_tokens, max_model_len_),
           .device_budget = backend_->device().has_own_memory() ? device_budget() : UINT64_MAX,
           .link_cost = link_cost_,
-          .start_peak = start_peak_};
+          .start_peak = start_peak_,
+          .grouped = options_.quantize.makes_groups()};
 }
 
 void Session::check_place_rules() {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/base/error.h"
 
 namespace sluice {
@@ -24,7 +26,7 @@ Table table_of(const Param& param) {
 std::string scheme_names() {
   std::string names;
   for (const QuantScheme& scheme : quant_schemes()) names += fmt::format("{}, ", scheme.name);
-  return names + "fp8";
+  return names + "fp8, int4";
 }
 
 std::string QuantizeRequest::name() const {
@@ -32,6 +34,11 @@ std::string QuantizeRequest::name() const {
   for (const SchemeRule& rule : rules)
     text += fmt::format("{}={},", rule.pattern.text(), rule.scheme.name);
   return text + std::string(scheme.name);
+}
+
+bool QuantizeRequest::makes_groups() const {
+  const auto grouped = [](const QuantScheme& s) { return s.grouped.scales == ScaleKind::grouped; };
+  return grouped(scheme) || std::ranges::any_of(rules, grouped, &SchemeRule::scheme);
 }
 
 QuantizeRequest parse_quantization(const std::string& text) {

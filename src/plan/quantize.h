@@ -38,6 +38,7 @@ struct QuantizeRequest {
 
   // The text of --quantization.
   std::string name() const;
+  bool makes_groups() const;  // of some weights
   bool operator==(const QuantizeRequest&) const = default;
 };
 
