@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "quant/blocks.h"
+#include "quant/encode_groups.h"
 #include "quant/float8.h"
 #include "quant/grouped_columns.h"
 #include "quant/groups.h"
@@ -265,7 +266,8 @@ void check_encode(const EncodeArgs& a) {
 }
 
 float code_scale(DType codes, float amax) {
-  const float largest = codes == DType::i8 ? kI8Max : codes == DType::f8_e5m2 ? kE5M2Max : kE4M3Max;
+  const bool integers = codes == DType::i8 || codes == DType::u8;
+  const float largest = integers ? kI8Max : codes == DType::f8_e5m2 ? kE5M2Max : kE4M3Max;
   float scale = amax / largest;
   return scale > 0 ? scale : 1.0f;
 }
@@ -292,6 +294,7 @@ void add_row_amax(const EncodeArgs& a, float* amax) {
 }
 
 bool is_quantized(const EncodeArgs& a) {
+  if (makes_groups(a)) return false;
   return is_grouped(a.to.format) || a.plane != Plane::codes || a.stored == DType::f8_e4m3;
 }
 
@@ -313,6 +316,7 @@ EncodeStats encode_reference(const EncodeArgs& a) {
     encode_quantized(a);
     return quantized_stats(a);
   }
+  if (makes_groups(a)) return encode_groups(a);
   check_encode(a);
   write_scales(a);
   const Weight& to = a.to;

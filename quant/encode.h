@@ -65,7 +65,7 @@ struct EncodeArgs {
   const float* tables = nullptr;    // what that plane becomes
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
   // end) and first_row is a multiple of 16; rows may span several blocks.
-  // ScaleGroup::tensor: the tensor's largest finite |x|, from absolute_max.
+  // ScaleGroup::tensor and nested: the tensor's largest finite |x|, from absolute_max.
   float tensor_amax = 0;
 
   // Sources that are not one row after another. In runs of `run_rows` rows, of which each begins
@@ -104,7 +104,8 @@ struct EncodeArgs {
 void check_encode(const EncodeArgs& args);
 
 // The scale of a group whose largest finite magnitude is amax: amax / the largest code (448 of
-// E4M3, 57344 of E5M2, 127 of i8) in float32, or 1 where that is zero.
+// E4M3, 57344 of E5M2, 127 of i8, and of u8, which are grouped codes of whole rows) in float32, or
+// 1 where that is zero.
 float code_scale(DType codes, float amax);
 
 // Largest finite |x| of the rows: first pass of a per-tensor scale.

@@ -13,12 +13,14 @@
 namespace sluice {
 
 // The elements of a stored tensor that share one scale.
-enum class ScaleGroup : uint8_t {
-  none,
-  tensor,
-  row,
-  block
-};  // block: 128 x 128, from the tensor's first row and column
+//   block    128 x 128, from the tensor's first row and column
+//   columns  WeightFormat::scale_cols of a row
+//   nested   the same, and the tensor has an outer scale
+enum class ScaleGroup : uint8_t { none, tensor, row, block, columns, nested };
+// Returns whether a scale depends on all elements of the tensor.
+constexpr bool has_tensor_scale(ScaleGroup group) {
+  return group == ScaleGroup::tensor || group == ScaleGroup::nested;
+}
 
 struct QuantScheme {
   std::string_view name;  // as --quantization names it
@@ -26,16 +28,21 @@ struct QuantScheme {
   DType codes = DType::f8_e4m3;   // unless group is none
   int64_t most_cols = INT64_MAX;  // that the kernels can sum
   bool quantized_input = false;   // as in WeightFormat
+  WeightFormat grouped = {};      // of grouped codes, but for the layout; else without scales
 
   // Returns the format of a weight that is stored as `stored` (f32, f16, bf16).
   WeightFormat format(DType stored, WeightLayout layout) const;
   bool operator==(const QuantScheme&) const = default;
 };
 
-// Every scheme, in the order in which help texts list them: none, fp8_per_tensor, fp8_per_channel,
-// fp8_per_block, fp8_dynamic, fp8_dynamic_per_block, int8.
+// Every scheme, in the order in which help texts list them: those of whole elements (none,
+// fp8_per_tensor, fp8_per_channel, fp8_per_block, fp8_dynamic, fp8_dynamic_per_block, int8), then
+// those of grouped codes (int8_weight_only, int4_g128, int4_g32, nf4, mxfp8, mxfp4, nvfp4).
 std::span<const QuantScheme> quant_schemes();
-// nullopt for an unknown name. "fp8" is the best FP8 for the CPU: fp8_per_channel.
+std::span<const QuantScheme> element_schemes();  // the former
+std::span<const QuantScheme> grouped_schemes();  // the latter
+// nullopt for an unknown name. "fp8" is the best FP8 for the CPU, fp8_per_channel; "int4" is
+// int4_g128.
 std::optional<QuantScheme> find_quant_scheme(std::string_view name);
 
 }  // namespace sluice

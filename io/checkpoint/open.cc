@@ -35,6 +35,7 @@ enum class Layout : uint8_t {
   single,  // one file of tensors
   index,   // JSON that says which file has which tensor
   arrays,  // JSON with the names of tensors, each a file beside it
+  parts,   // the first of several files, which are numbered from 0
 };
 
 // The containers that a directory may have, in the order of preference (docs/formats.md): where
@@ -51,6 +52,7 @@ constexpr auto kContainers = std::to_array<Container>({
     {"pytorch_model.bin.index.json", Layout::index},
     {"model.npz", Layout::single},
     {"np/weight_names.json", Layout::arrays, read_npy},
+    {"model-rank-0-part-0.safetensors", Layout::parts, read_safetensors_header},
     {"consolidated.safetensors", Layout::single, read_safetensors_header},
     {"consolidated.safetensors.index.json", Layout::index, read_safetensors_header},
     {"consolidated.00.pth", Layout::single},
@@ -275,10 +277,46 @@ std::vector<std::string> other_files(const fs::path& directory) {
   return names;
 }
 
+// Returns whether these are NAME-00001-of-0000N.ENDING and so on, all N of them.
+bool are_one_set(const std::vector<std::string>& names) {
+  const std::string& first = names.front();
+  const std::string of = fmt::format("-of-{:05}", names.size());
+  const size_t at = first.find(of);
+  constexpr size_t kDigits = 5;
+  if (at == std::string::npos || at < kDigits) return false;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string number = fmt::format("{:05}", i + 1);
+    if (names[i] != std::string(first).replace(at - kDigits, kDigits, number)) return false;
+  }
+  return true;
+}
+
+// Files without an index, each with tensors of its own.
+CheckpointIndex open_set(const Places& places, const std::vector<std::string>& names) {
+  std::vector<CheckpointFile> files;
+  std::vector<StoredTensor> tensors;
+  std::vector<FileCopy> copies;
+  std::set<std::string> known;
+  for (const std::string& name : names) {
+    const auto number = static_cast<uint32_t>(files.size());
+    TensorFile file = places.read(name, number, copies, read_tensor_file);
+    for (StoredTensor& tensor : file.tensors) {
+      if (!known.insert(tensor.name).second)
+        fail(ErrorKind::refused, "{}: {} is in another file of the checkpoint, too",
+             printable((places.own() / name).string()), printable(tensor.name));
+      tensor.file = number;
+      tensors.push_back(std::move(tensor));
+    }
+    files.push_back(std::move(file.file));
+  }
+  return with_copies({std::move(files), std::move(tensors), {}}, std::move(copies));
+}
+
 CheckpointIndex open_other(const Places& places) {
   const fs::path& directory = places.own();
   const std::vector<std::string> names = other_files(directory);
   if (names.size() == 1) return open_single(places, names.front(), read_tensor_file);
+  if (names.size() > 1 && are_one_set(names)) return open_set(places, names);
   if (names.empty()) {
     fail(ErrorKind::refused, "{}: holds neither {} nor {}, nor another file of weights{}",
          printable(directory.string()), kContainers[0].name, kContainers[1].name,
@@ -297,12 +335,30 @@ const Container* find_container(const fs::path& directory) {
 
 // Weights that are cut for several ranks have the same names in every file.
 void refuse_ranks(const fs::path& directory, const Container& container) {
-  constexpr std::string_view kSecond = "consolidated.01.pth";
-  if (container.name == "consolidated.00.pth" && is_there(directory / kSecond))
-    fail(ErrorKind::refused,
-         "{}: is one of several parts that are cut for as many ranks, which are not joined; write "
-         "one checkpoint of them with the conversion script of transformers",
-         printable((directory / kSecond).string()));
+  constexpr std::string_view kMeta = "consolidated.01.pth";
+  constexpr std::string_view kVllm = "model-rank-1-part-0.safetensors";
+  const std::string_view second = container.layout == Layout::parts         ? kVllm
+                                  : container.name == "consolidated.00.pth" ? kMeta
+                                                                            : "";
+  if (second.empty() || !is_there(directory / second)) return;
+  fail(ErrorKind::refused,
+       "{}: is one of several parts that are cut for as many ranks, which are not joined; {}",
+       printable((directory / second).string()),
+       second == kVllm ? "save them with tensor_parallel_size=1"
+                       : "write one checkpoint of them with the conversion script of transformers");
+}
+
+// vLLM's sharded_state, of one rank.
+CheckpointIndex open_parts(const Places& places) {
+  std::vector<std::string> names;
+  while (true) {
+    std::string name = fmt::format("model-rank-0-part-{}.safetensors", names.size());
+    if (names.empty() || is_there(places.own() / name)) {
+      names.push_back(std::move(name));
+    } else {
+      return open_set(places, names);
+    }
+  }
 }
 
 CheckpointIndex open_container(const Places& places) {
@@ -314,6 +370,8 @@ CheckpointIndex open_container(const Places& places) {
       return open_sharded(places, container->name, container->read);
     case Layout::arrays:
       return open_arrays(places, container->name, container->read);
+    case Layout::parts:
+      return open_parts(places);
     case Layout::single:
       break;
   }

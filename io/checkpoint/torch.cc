@@ -311,6 +311,22 @@ class TorchArchive {
   std::unordered_map<std::string, const ZipMember*> by_name_;
 };
 
+// Compares small storages with their checksums; the load reads others. A file of torch.save without
+// checksums (set_crc32_options) has none for its pickle either.
+void check_storages(const Fd& fd, const CheckpointFile& file, const ZipMember& pickle,
+                    std::span<const ZipMember* const> storages, const std::string& where) {
+  constexpr uint64_t kSmall = 64 * KiB, kMostInAll = 16 * MiB;
+  if (!has_its_crc(fd, file, pickle)) return;
+  uint64_t in_all = 0;
+  for (const ZipMember* m : storages) {
+    if (m->bytes > kSmall || in_all + m->bytes > kMostInAll) continue;
+    in_all += m->bytes;
+    if (!has_its_crc(fd, file, *m))
+      fail(ErrorKind::refused, "{}: {} has not its CRC: the file is damaged; fetch it again", where,
+           printable(m->name));
+  }
+}
+
 // Refuses a file of a machine whose numbers begin with their highest bytes.
 void check_byte_order(const Fd& fd, const CheckpointFile& file, const TorchArchive& archive,
                       const std::string& where) {
@@ -342,14 +358,16 @@ std::vector<StoredTensor> read_torch_archive(const Fd& fd, const CheckpointFile&
   const Pickle pickle(text, torch_global_names(), where);
   const StateDict dict(pickle, where);
   StoragePlaces places;
+  std::vector<const ZipMember*> storages;
   for (const PickleValue& persistent : pickle.persistent()) {
     const StorageId storage = dict.storage_id(persistent);
     const ZipMember& data = archive.get(fmt::format("data/{}", storage.key));
     if (storage.bytes > data.bytes)
       fail(ErrorKind::refused, "{}: storage {} claims {} elements, more than data/{} holds", where,
            storage.key, storage.elements, storage.key);
-    places.try_emplace(storage.key, data.offset, data.bytes);
+    if (places.try_emplace(storage.key, data.offset, data.bytes).second) storages.push_back(&data);
   }
+  check_storages(fd, file, member, storages, where);
   return dict.tensors(places);
 }
 

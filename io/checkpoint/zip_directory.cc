@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 #include <unzip.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -133,6 +134,7 @@ class ZipDirectory {
     uint64_t compressed = 0;
     uint64_t bytes = 0;
     uint64_t offset = 0;  // of its header before the data
+    uint32_t crc = 0;
     unsigned method = 0;
     unsigned flags = 0;
   };
@@ -147,6 +149,7 @@ class ZipDirectory {
     Header header;
     header.flags = number<uint16_t>(fixed, 8);
     header.method = number<uint16_t>(fixed, 10);
+    header.crc = number<uint32_t>(fixed, 16);
     header.compressed = number<uint32_t>(fixed, 20);
     header.bytes = number<uint32_t>(fixed, 24);
     header.offset = number<uint32_t>(fixed, 42);
@@ -185,6 +188,7 @@ class ZipDirectory {
     ZipMember member;
     member.name = std::move(header.name);
     member.bytes = header.bytes;
+    member.crc = header.crc;
     member.stored = header.method == 0 && (header.flags & kZipEncrypted) == 0;
     if (!member.stored) return member;
     if (header.compressed != header.bytes) refuse_member(member, "has two sizes");
@@ -256,6 +260,18 @@ class ZipDirectory {
 std::vector<ZipMember> read_zip_directory(const Fd& fd, const CheckpointFile& file,
                                           const std::string& where) {
   return ZipDirectory(fd, file, where).read();
+}
+
+bool has_its_crc(const Fd& fd, const CheckpointFile& file, const ZipMember& member) {
+  constexpr uint64_t kPiece = MiB;
+  std::string bytes;
+  uLong crc = crc32(0, nullptr, 0);
+  for (uint64_t at = 0; at < member.bytes; at += bytes.size()) {
+    bytes.resize(std::min(kPiece, member.bytes - at));
+    read_exactly(fd, file.path, member.offset + at, bytes);
+    crc = crc32(crc, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size()));
+  }
+  return crc == member.crc;
 }
 
 }  // namespace sluice::io

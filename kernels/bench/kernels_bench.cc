@@ -263,7 +263,7 @@ void bench_selective(const Bench& b) {
 void bench_encode(const Bench& b, const Pages& source) {
   const Pages to(kRows * kCols * 2), scales(kRows * 4);
   const std::unique_ptr<Encoder> encoder = make_cpu_encoder(b.isa);
-  for (const QuantScheme& scheme : quant_schemes()) {
+  for (const QuantScheme& scheme : element_schemes()) {
     EncodeArgs args;
     args.source = source.data();
     args.source_stride = kCols * 2;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "quant/encode_groups.h"
 #include "quant/float8.h"
 #include "quant/groups.h"
 
@@ -154,6 +155,7 @@ void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::E
 
 EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
   if (is_quantized(a)) return encode_reference(a);  // a copy that memory bounds
+  if (makes_groups(a)) return encode_groups(a);
   check_encode(a);
   cpu::EncodeSums sums;
   if (a.group == ScaleGroup::block) {

@@ -4,6 +4,9 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/simt.h"
+#include "quant/encode_groups.h"
+#include "quant/group_codes.h"
+#include "quant/groups.h"
 
 namespace sluice::cuda {
 namespace {
@@ -186,6 +189,115 @@ __global__ void __launch_bounds__(kThreads) encode_blocks(KernelArgs a) {
   add_to_stats(tally, rows * cols, a.stats, shared);
 }
 
+struct GroupArgs {
+  Rows source;
+  int64_t first_row, rows, first_col, cols;  // of the weight; columns of the source
+  GroupCoding coding;
+  int zero_base;
+  int64_t runs, groups, group_cols;  // of a row of the weight; columns that share a scale
+  int64_t unit_cols, units;          // columns that a warp takes, and such parts of a row
+  const float* tensor_amax;          // null: there is no outer scale
+  bool has_scales;                   // row scales are there
+  uint32_t* to;
+  std::byte* scales;
+  float* outers;
+  float* tables;  // null: there are none, or another part writes them
+  EncodeStats* stats;
+};
+
+struct Either {
+  __device__ uint32_t operator()(uint32_t a, uint32_t b) const { return a | b; }
+};
+
+// The value of a code, as quant's code_value.
+__device__ inline float value_of(const GroupArgs& a, uint32_t code) {
+  if (a.coding.table == CodeTable::own) return Nf4::level(static_cast<int>(code));
+  const float value = code_value(a.coding.table, nullptr, static_cast<int>(code));
+  return a.coding.table == CodeTable::integers ? value - static_cast<float>(a.zero_base) : value;
+}
+
+// The group's scale of a lane, whose largest element among its lanes is `amax`.
+__device__ inline GroupScale put_group_scale(const GroupArgs& a, int64_t at, float amax,
+                                             float outer, bool writes) {
+  if (a.has_scales) {
+    const float scale = reinterpret_cast<const float*>(a.scales)[at];
+    return {std::bit_cast<uint32_t>(scale), scale};
+  }
+  const GroupScale scale = group_scale(a.coding, amax, outer);
+  if (!writes) return scale;
+  if (a.coding.scale_type == DType::f32) {
+    reinterpret_cast<uint32_t*>(a.scales)[at] = scale.stored;
+  } else {
+    a.scales[at] = static_cast<std::byte>(scale.stored);
+  }
+  return scale;
+}
+
+// A warp's unit: columns of a row that are whole groups and runs. A lane has a column of a run.
+template <DType kStored>
+__device__ void encode_unit(const GroupArgs& a, int64_t row, int64_t unit, float outer,
+                            Tally& tally) {
+  using From = Element<kStored>;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t first = unit * a.unit_cols;
+  const int64_t end = first + a.unit_cols < a.cols ? first + a.unit_cols : a.cols;
+  const std::byte* from = a.source.row(row);
+  const auto element = [&](int64_t c) {
+    return From::decode(
+        *reinterpret_cast<const typename From::Code*>(from + c * a.source.column_stride));
+  };
+  const bool small = a.group_cols < kRunCols;
+  const int64_t scales = (a.first_row + row) * a.groups;
+  GroupScale scale;
+  if (!small) {
+    float amax = 0;
+    for (int64_t c = first + lane; !a.has_scales && c < end; c += 32)
+      amax = fmaxf(amax, finite_magnitude(element(c)));
+    amax = warp_reduce(amax, Larger{});
+    scale =
+        put_group_scale(a, scales + (a.first_col + first) / a.group_cols, amax, outer, lane == 0);
+  }
+  const int bits = a.coding.bits, word_cols = 32 / bits;
+  for (int64_t c = first; c < end; c += kRunCols) {
+    const bool inside = c + lane < end;
+    const float x = inside ? element(c + lane) : 0.0f;
+    if (small) {  // 16 columns
+      const float amax = warp_reduce<16>(finite_magnitude(x), Larger{});
+      scale = put_group_scale(a, scales + (a.first_col + c + lane) / a.group_cols, amax, outer,
+                              inside && lane % 16 == 0);
+    }
+    const uint32_t code = inside ? group_code(a.coding, x, scale.value) : 0;
+    if (inside) tally.add(x, value_of(a, code) * scale.value);
+    const uint32_t placed = code << (lane % 2 * 16 + lane % word_cols / 2 * bits);
+    uint32_t mine = 0;
+    for (int w = 0; w < bits; ++w) {
+      const uint32_t word = warp_reduce(lane / word_cols == w ? placed : 0u, Either{});
+      if (lane == w) mine = word;
+    }
+    const int64_t run = (a.first_row + row) * a.runs + (a.first_col + c) / kRunCols;
+    if (lane < bits) a.to[run * bits + lane] = mine;
+  }
+}
+
+template <DType kStored>
+__global__ void __launch_bounds__(kThreads) encode_groups_kernel(GroupArgs a) {
+  auto& shared = shared_memory<Shared>();
+  const float outer = a.tensor_amax == nullptr ? 1 : outer_scale(a.coding, *a.tensor_amax);
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const int64_t row = at / a.units;
+  const bool first_of_row = at % a.units == 0 && threadIdx.x % 32 == 0;
+  if (blockIdx.x == 0 && a.tables != nullptr && threadIdx.x < kCodeValues)
+    a.tables[threadIdx.x] = Nf4::level(static_cast<int>(threadIdx.x));
+  Tally tally;
+  if (row < a.rows) {
+    // The first row may lie within a panel.
+    if (a.outers != nullptr && first_of_row && (row == 0 || (a.first_row + row) % kPanelRows == 0))
+      a.outers[(a.first_row + row) / kPanelRows] = outer;
+    encode_unit<kStored>(a, row, at % a.units, outer, tally);
+  }
+  add_to_stats(tally, blockIdx.x == 0 ? a.rows * a.cols : 0, a.stats, shared);
+}
+
 // A block takes a row.
 template <DType kStored, int kWidth>
 __global__ void __launch_bounds__(kThreads)
@@ -229,12 +341,52 @@ void launch_encode(const EncodeArgs& a, const KernelArgs& args, Stream stream) {
   }
 }
 
+void encode_to_groups(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats,
+                      Stream stream) {
+  check_groups(a);
+  check_source(a.source, a.stored, a.source_stride | a.run_stride | a.element_stride());
+  if (a.rows == 0 || a.cols() == 0) return;
+  const WeightFormat& format = a.to.format;
+  const int64_t wide = group_cols(format), cols = a.cols();
+  const int64_t groups = groups_of(format, a.to.cols);
+  const int64_t unit = wide > cols ? cols : wide < kRunCols ? int64_t{kRunCols} : wide;
+  const GroupArgs args{
+      .source = {a.source, a.source_stride, a.run_rows, a.run_stride, a.element_stride()},
+      .first_row = a.first_row,
+      .rows = a.rows,
+      .first_col = a.first_col,
+      .cols = cols,
+      .coding = group_coding(format, a.stored),
+      .zero_base = format.zero_base,
+      .runs = ceil_div(a.to.cols, kRunCols),
+      .groups = groups,
+      .group_cols = wide,
+      .unit_cols = unit,
+      .units = ceil_div(cols, unit),
+      .tensor_amax = format.outer == Outer::none ? nullptr : tensor_amax,
+      .has_scales = a.row_scales != nullptr,
+      .to = reinterpret_cast<uint32_t*>(a.to.data),
+      .scales = a.to.group_scales,
+      .outers = a.first_col == 0 ? a.to.outers : nullptr,
+      .tables = a.first_col == 0 && a.first_row == 0 ? a.to.tables : nullptr,
+      .stats = stats};
+  const Launch at{{static_cast<uint32_t>(ceil_div(a.rows * args.units, int64_t{kWarps}))},
+                  {kThreads},
+                  sizeof(Shared)};
+  with_dtype<DType::f64, DType::f32, DType::f16, DType::bf16>(
+      a.stored, [&](auto stored) { launch(encode_groups_kernel<stored()>, at, stream, args); });
+}
+
 }  // namespace
 
 void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, Stream stream) {
+  check(!has_tensor_scale(a.group) || tensor_amax != nullptr, "the tensor's largest value");
+  if (makes_groups(a)) {
+    check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
+    return encode_to_groups(a, tensor_amax, stats, stream);
+  }
   check_encode(a);
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
-  check(a.group != ScaleGroup::tensor || tensor_amax != nullptr, "the tensor's largest value");
   check_source(a.source, a.stored, a.source_stride | a.run_stride | a.element_stride());
   if (a.rows == 0 || a.to.cols == 0) return;
   const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);

@@ -102,7 +102,7 @@ EncodeStats CudaEncoder::encode(const EncodeArgs& args) const {
   lane.send({{}, args.tensor_amax});
   // Whichever columns come first: the kernel takes the scales from where they belong.
   if (args.row_scales != nullptr) {
-    lane->stream->copy(reinterpret_cast<std::byte*>(args.to.scales + args.first_row),
+    lane->stream->copy(args.to.plane(Plane::scales) + args.first_row * int64_t{sizeof(float)},
                        reinterpret_cast<const std::byte*>(args.row_scales),
                        static_cast<uint64_t>(args.rows) * sizeof(float));
   }

@@ -56,7 +56,7 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
 
 // Encodes to the row layout, with the bits of encode_reference; the source is aligned to its
 // elements. Statistics are added to *stats, in any order. tensor_amax: the result of absolute_max,
-// for ScaleGroup::tensor; args.tensor_amax is not used.
+// for ScaleGroup::tensor and nested; args.tensor_amax is not used.
 void encode(const EncodeArgs& args, const float* tensor_amax, EncodeStats* stats, Stream stream);
 // *amax becomes the largest of what it was (not negative) and every finite |x|.
 void absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,

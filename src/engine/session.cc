@@ -158,20 +158,22 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           .longest_sequence = std::min(max_tokens, max_model_len_),
           .device_budget = backend_->device().has_own_memory() ? device_budget() : UINT64_MAX,
           .link_cost = link_cost_,
-          .start_peak = start_peak_};
+          .start_peak = start_peak_,
+          .grouped = options_.quantize.makes_groups()};
 }
 
 void Session::check_place_rules() {
   for (const PlaceRule& rule : options_.place) {
     bool found = false;
-    model().root->each_param([&](const Param& p) { found = found || rule.matches(p.path); });
+    model().root->each_param(
+        [&](const Param& p) { found = found || rule.pattern.matches(p.path); });
     if (!found) {
       fail(ErrorKind::usage, "--place {}: matches no parameter; `sluice inspect` lists them",
-           rule.pattern);
+           rule.pattern.text());
     }
     if (rule.tier == Tier::device && !backend_->device().has_own_memory()) {
       fail(ErrorKind::usage, "--place {}=device: this run has no device; choose host or disk",
-           rule.pattern);
+           rule.pattern.text());
     }
   }
 }

@@ -254,7 +254,7 @@ void EncodeQueue::encode(ArrivedFetch arrived) {
   check(!fetch.has_tile() || moves.size() == 1, "a tile has rows of one tensor");
   for (size_t i = 0; i < moves.size(); ++i) {
     EncodeArgs args = encode_args(moves[i], arrived);
-    if (args.group == ScaleGroup::tensor) {
+    if (has_tensor_scale(args.group)) {
       std::lock_guard lock(mutex_);
       check(setup_.measured.amax[moves[i].tensor].has_value(), "a load has measured its tensor");
       args.tensor_amax = *setup_.measured.amax[moves[i].tensor];

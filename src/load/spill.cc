@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "quant/encode_groups.h"
 #include "src/base/checksum.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -450,7 +451,12 @@ Weight Spill::weight(const Move& move, const io::ReadResult& read) const {
                 .rows = static_cast<int64_t>(panels) * kPanelRows,
                 .cols = param.param->cols,
                 .data = writable(read.bytes.data())};
-  if (s.panel_scales > 0) weight.scales = at<float>(s.scales) + panel * s.panel_scales;
+  if (s.panel_scales > 0) {
+    float* scales = at<float>(s.scales) + panel * s.panel_scales;
+    (s.planes > 1 ? weight.outers : weight.scales) = scales;
+  }
+  if (tensor.group != ScaleGroup::none)
+    weight.tables = const_cast<float*>(scheme_tables(param.format));
   if (s.planes > 1) weight.group_scales = writable(read.more[0].data());
   if (s.planes > 2) weight.zeros = reinterpret_cast<uint8_t*>(writable(read.more[1].data()));
   if (param.format.ordered) weight.order = const_cast<int32_t*>(tensor.matrix->order.data());
@@ -531,8 +537,10 @@ bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t
   if (!wants(move.tensor) || seen_[first] || rows.stats.not_finite > 0) return false;
   std::fill_n(seen_.begin() + static_cast<std::ptrdiff_t>(first), panels, true);
   std::span<const float> scales;
-  if (s.panel_scales > 0)
-    scales = {rows.encoded.scales + from * s.panel_scales, panels * s.panel_scales};
+  if (s.panel_scales > 0) {
+    const float* first_scale = s.planes > 1 ? rows.encoded.outers : rows.encoded.scales;
+    scales = {first_scale + from * s.panel_scales, panels * s.panel_scales};
+  }
   std::span<float> index_scales(at<float>(s.scales) + panel * s.panel_scales, scales.size());
   const auto index_checksums = [&](size_t plane) {
     return std::span(at<uint64_t>(s.checksums) + plane * s.panels + panel, panels);

@@ -51,7 +51,7 @@ void SpillWriter::write(uint32_t tensor) {
     fail(ErrorKind::no_fit, "{}: writing it to the spill cache takes {} of memory, and there is {}",
          t.stored->name, format_size(window.least_memory), format_size(w_.memory.size()));
   amax_.reset();
-  if (t.group == ScaleGroup::tensor) amax_ = measured(tensor, all, window);
+  if (has_tensor_scale(t.group)) amax_ = measured(tensor, all, window);
   for (int64_t first = 0; first < all && spill_.wants(tensor); first += window.rows)
     write_rows(tensor, first, std::min(window.rows, all - first), window);
 }

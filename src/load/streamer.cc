@@ -73,7 +73,7 @@ Measured measured_before(const ReadPlan& plan, const Spill* spilled) {
   Measured measured;
   measured.amax.resize(plan.tensors.size());
   for (uint32_t t = 0; t < plan.tensors.size() && spilled != nullptr; ++t) {
-    if (spilled->has(t) && plan.tensors[t].group == ScaleGroup::tensor)
+    if (spilled->has(t) && has_tensor_scale(plan.tensors[t].group))
       measured.amax[t] = spilled->amax(t);
   }
   return measured;

@@ -264,6 +264,29 @@ std::set<std::string> other_parts(const DecoderSpec& spec, std::string_view pref
   return patterns;
 }
 
+// Parts of a linear layer become views of one tensor, where the checkpoint has it under the name
+// that they have together (vLLM's sharded_state).
+void choose_fused(DecoderSpec& spec, const io::CheckpointIndex& index) {
+  const auto is_stored = [&](const LinearSpec& linear) {
+    const size_t at = linear.name.find("{}");
+    if (at == std::string::npos || linear.parts.front().source == linear.name) return false;
+    for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
+      std::string name = linear.name + ".weight";
+      if (index.is_named(name.replace(at, 2, std::to_string(layer)))) return true;
+    }
+    return false;
+  };
+  each<AttentionSpec>(spec, [&](AttentionSpec& a) {
+    const int64_t heads = a.heads.size, kv_heads = a.kv_heads.size;
+    if (a.qkv.parts.size() == 3 && is_stored(a.qkv))
+      fuse(a.qkv, std::string(a.qkv.name), {0, heads, heads + kv_heads});
+  });
+  each<MlpSpec>(spec, [&](MlpSpec& mlp) {
+    if (mlp.up.parts.size() == 2 && is_stored(mlp.up))
+      fuse(mlp.up, std::string(mlp.up.name), {0, mlp.width.size});
+  });
+}
+
 }  // namespace
 
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head) {
@@ -274,6 +297,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
     if (model.files.wrapper && !prefix.empty() && prefix != model.spec.prefixes.front())
       std::ranges::copy(other_parts(model.spec, prefix, *index),
                         std::back_inserter(model.ignorable));
+    choose_fused(model.spec, *index);
     // Where neither config says it: classes of wrappers have defaults of their own.
     if (model.files.wrapper && !model.files.config.contains("tie_word_embeddings") &&
         !index->is_named(model.spec.head + ".weight"))

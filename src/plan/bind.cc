@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/formats/formats.h"
+#include "src/plan/name_pattern.h"
 
 namespace sluice {
 namespace {

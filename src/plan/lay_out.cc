@@ -29,6 +29,13 @@ WeightLayout layout_of(const Param& param, const QuantizeRequest& quantize) {
   return param.layout == WeightLayout::packed ? quantize.matrix_layout : WeightLayout::rows;
 }
 
+// Vectors are never in groups.
+QuantScheme applied_scheme(const Param& param, const QuantizeRequest& quantize) {
+  const QuantScheme& scheme = scheme_of(quantize, param, param.pieces.front());
+  const bool in_groups = scheme.grouped.scales == ScaleKind::grouped;
+  return param.pieces.front().vector && in_groups ? *find_quant_scheme("none") : scheme;
+}
+
 WeightFormat format_of(const Param& param, DType stored, const QuantScheme& scheme,
                        const QuantizeRequest& quantize) {
   if (scheme.group != ScaleGroup::none) {
@@ -73,7 +80,7 @@ void check_rules(const Binding& binding, const QuantizeRequest& quantize) {
     });
     if (!used)
       fail(ErrorKind::usage, "--quantization {}: no matrix of the model has a name like {}",
-           quantize.name(), rule.pattern);
+           quantize.name(), rule.pattern.text());
   }
 }
 
@@ -102,9 +109,11 @@ void check_panels(const StoredMatrix& matrix, const Piece& piece) {
 }
 
 // Refuses a rank's part that ends within a group.
-void check_cut(const StoredMatrix& matrix, const Piece& piece) {
+void check_cut(const StoredMatrix& matrix, const WeightFormat& format, const Piece& piece) {
   const Cut& cut = piece.cut;
-  const int64_t whole = matrix.whole_inputs;
+  const bool in_groups =
+      !matrix.kept && format.scales == ScaleKind::grouped && format.scale_cols < piece.cols;
+  const int64_t whole = in_groups ? format.scale_cols : matrix.whole_inputs;
   if (piece.vector || cut.cols == piece.cols) return;
   const bool ordered = matrix.kept && matrix.kept->ordered;
   if (ordered || cut.col % whole != 0 || cut.cols % whole != 0)
@@ -148,6 +157,8 @@ bool place_rows(const ReadPlan& plan, const ParamPlan& p, TensorPlan& t) {
   }
   t.rows = rows_in_file(*p.param, t);
   if (t.matrix->kept && p.format.whole_blocks) t.rows.group = kScaleBlock;
+  if (t.transposed && (t.group == ScaleGroup::columns || t.group == ScaleGroup::nested))
+    t.rows.group = std::max(t.rows.group, p.format.scale_cols);
   return is_input_major;
 }
 
@@ -155,8 +166,7 @@ bool place_rows(const ReadPlan& plan, const ParamPlan& p, TensorPlan& t) {
 void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan> pieces,
                const QuantizeRequest& quantize) {
   const std::optional<WeightFormat>& stored = pieces.front().matrix->kept;
-  const QuantScheme scheme =
-      stored ? *find_quant_scheme("none") : scheme_of(quantize, param, param.pieces.front());
+  const QuantScheme scheme = stored ? *find_quant_scheme("none") : applied_scheme(param, quantize);
   ParamPlan p;
   p.param = &param;
   p.unit = unit;
@@ -179,7 +189,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.param = static_cast<uint32_t>(plan.params.size());
     t.piece = i;
     t.group = scheme.group;
-    check_cut(*t.matrix, param.pieces[i]);
+    check_cut(*t.matrix, p.format, param.pieces[i]);
     check_panels(*t.matrix, param.pieces[i]);
     const bool is_input_major = place_rows(plan, p, t);
     const bool is_table = p.table != Table::none && t.matrix->planes.size() > 1;

@@ -165,6 +165,7 @@ void plan_compute(const CausalLM& model, const KvLayout& layout, const RunShape&
 WorkspaceNeeds workspace_needs(const CausalLM& model, const KvLayout& layout, const RunShape& shape,
                                int64_t rows) {
   WorkspaceNeeds needs = model.workspace_needs(rows);
+  needs.grouped = needs.grouped || shape.grouped;
   needs.groups = std::ssize(layout.groups);
   needs.sequences = std::min(shape.sequences, rows);
   needs.longest = shape.longest_sequence > 0 ? shape.longest_sequence : shape.max_tokens;

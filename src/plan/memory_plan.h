@@ -60,6 +60,7 @@ struct RunShape {
   uint64_t text_bytes = 0;  // heap for a text or token ids that are read during the run
   uint64_t start_peak = 0;  // peak of the process so far
   DraftMemory draft = {};
+  bool grouped = false;  // weights are quantized in groups while they are loaded
 };
 
 // Bounds of the kernels' scratch for steps of at most `rows` rows.

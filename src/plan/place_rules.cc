@@ -1,7 +1,7 @@
 #include "src/plan/place_rules.h"
 
 #include <algorithm>
-#include <charconv>
+#include <iterator>
 
 #include "src/base/error.h"
 
@@ -15,71 +15,33 @@ struct NamedTier {
 constexpr NamedTier kTierNames[] = {
     {"device", Tier::device}, {"host", Tier::host}, {"cached", Tier::cached}, {"disk", Tier::disk}};
 
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  while (true) {
-    size_t end = std::min(text.find(separator), text.size());
-    parts.emplace_back(text.substr(0, end));
-    if (end == text.size()) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
-std::optional<int64_t> number(std::string_view text) {
-  int64_t value = 0;
-  auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  bool whole = status == std::errc{} && end == text.data() + text.size() && value >= 0;
-  return whole ? std::optional(value) : std::nullopt;
-}
-
-bool name_matches(std::string_view wanted, std::string_view name) {
-  if (wanted == "*" || wanted == name) return true;
-  size_t dash = wanted.find('-');
-  if (dash == std::string_view::npos) return false;
-  auto low = number(wanted.substr(0, dash));
-  auto high = number(wanted.substr(dash + 1));
-  auto value = number(name);
-  return low && high && value && *low <= *value && *value <= *high;
-}
-
 }  // namespace
-
-bool PlaceRule::matches(std::string_view path) const {
-  std::vector<std::string> parts = split(path, '.');
-  auto found =
-      std::search(parts.begin(), parts.end(), names.begin(), names.end(),
-                  [](const auto& part, const auto& name) { return name_matches(name, part); });
-  return found != parts.end();
-}
 
 std::vector<PlaceRule> parse_place_rules(const std::string& text) {
   std::vector<PlaceRule> rules;
-  for (const std::string& item : split(text, ',')) {
-    size_t equals = item.find('=');
-    PlaceRule rule;
-    rule.pattern = item.substr(0, equals);
-    rule.names = split(rule.pattern, '.');
-    std::string place = equals == std::string::npos ? "" : item.substr(equals + 1);
-    bool empty = std::ranges::any_of(rule.names, [](const auto& n) { return n.empty(); });
-    if (empty || equals == std::string::npos)
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string item = text.substr(at, end - at);
+    const size_t equals = item.rfind('=');
+    if (equals == std::string::npos)
       fail(ErrorKind::usage, "--place {}: not a rule such as layers.0-7=host", item);
+    const std::string place = item.substr(equals + 1);
     const auto* found = std::ranges::find(kTierNames, place, &NamedTier::name);
     if (found == std::end(kTierNames)) {
       fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host, cached or disk",
            item, place);
     }
-    rule.tier = found->tier;
-    rules.push_back(std::move(rule));
+    rules.push_back(
+        {NamePattern::parse(item.substr(0, equals), "--place " + item), found->tier});
+    at = end + 1;
   }
   return rules;
 }
 
 std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path) {
-  std::optional<Tier> wanted;
-  for (const PlaceRule& rule : rules) {
-    if (rule.matches(path)) wanted = rule.tier;
-  }
-  return wanted;
+  const auto found = std::ranges::find_if(
+      rules, [&](const PlaceRule& rule) { return rule.pattern.matches(path); });
+  return found == rules.end() ? std::nullopt : std::optional(found->tier);
 }
 
 }  // namespace sluice

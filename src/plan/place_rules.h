@@ -7,23 +7,19 @@
 #include <vector>
 
 #include "src/memory/tier.h"
+#include "src/plan/name_pattern.h"
 
 namespace sluice {
 
-// A rule's pattern is a run of names anywhere in a parameter's path: "layers.0-7" is in
-// "model.layers.3.mlp.down_proj.weight". `*` is any one name, `0-7` any number from 0 to 7.
 struct PlaceRule {
-  std::string pattern;             // as written, for messages
-  std::vector<std::string> names;  // between its dots
+  NamePattern pattern;
   Tier tier = Tier::device;
-
-  bool matches(std::string_view path) const;
 };
 
 // Throws Error(usage) for text that is no list of rules.
 std::vector<PlaceRule> parse_place_rules(const std::string& text);
 
-// The tier of the last rule that matches; none: the planner chooses.
+// The tier of the first rule that matches; none: the planner chooses.
 std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path);
 
 }  // namespace sluice

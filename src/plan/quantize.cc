@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/base/error.h"
 
 namespace sluice {
@@ -24,14 +26,19 @@ Table table_of(const Param& param) {
 std::string scheme_names() {
   std::string names;
   for (const QuantScheme& scheme : quant_schemes()) names += fmt::format("{}, ", scheme.name);
-  return names + "fp8";
+  return names + "fp8, int4";
 }
 
 std::string QuantizeRequest::name() const {
   std::string text;
   for (const SchemeRule& rule : rules)
-    text += fmt::format("{}={},", rule.pattern, rule.scheme.name);
+    text += fmt::format("{}={},", rule.pattern.text(), rule.scheme.name);
   return text + std::string(scheme.name);
+}
+
+bool QuantizeRequest::makes_groups() const {
+  const auto grouped = [](const QuantScheme& s) { return s.grouped.scales == ScaleKind::grouped; };
+  return grouped(scheme) || std::ranges::any_of(rules, grouped, &SchemeRule::scheme);
 }
 
 QuantizeRequest parse_quantization(const std::string& text) {
@@ -54,7 +61,8 @@ QuantizeRequest parse_quantization(const std::string& text) {
     if (ended) {
       request.scheme = *scheme;
     } else {
-      request.rules.push_back({item.substr(0, equals), *scheme});
+      request.rules.push_back(
+          {NamePattern::parse(item.substr(0, equals), "--quantization " + text), *scheme});
     }
     at = end + 1;
   }
@@ -63,9 +71,9 @@ QuantizeRequest parse_quantization(const std::string& text) {
 
 bool fits(const SchemeRule& rule, const Param& param, const Piece& piece) {
   if (piece.vector) return false;
-  return matches(rule.pattern, without_suffix(piece.source)) ||
-         matches(rule.pattern, without_suffix(param.path)) ||
-         (table_of(param) == Table::tied && matches(rule.pattern, "lm_head"));
+  return rule.pattern.matches(without_suffix(piece.source)) ||
+         rule.pattern.matches(without_suffix(param.path)) ||
+         (table_of(param) == Table::tied && rule.pattern.matches("lm_head"));
 }
 
 const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param,
@@ -78,27 +86,6 @@ const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param
   const bool asked = quantize.roles.contains(param.role) ||
                      (table_of(param) == Table::tied && quantize.roles.contains(ParamRole::head));
   return asked ? quantize.scheme : kNone;
-}
-
-bool matches(std::string_view pattern, std::string_view text) {
-  size_t p = 0, t = 0;
-  // After the last star: it stands for what lies before `resume`, or for more.
-  size_t after_star = std::string_view::npos, resume = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      after_star = ++p;
-      resume = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (after_star != std::string_view::npos) {
-      p = after_star;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
 }  // namespace sluice

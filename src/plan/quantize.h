@@ -9,6 +9,7 @@
 
 #include "quant/scheme.h"
 #include "src/nn/param.h"
+#include "src/plan/name_pattern.h"
 
 namespace sluice {
 
@@ -17,11 +18,11 @@ namespace sluice {
 enum class Table : uint8_t { none, looked_up, tied };
 Table table_of(const Param& param);
 
-// "*.down_proj=int8": a pattern in which '*' stands for any characters, and what the weights become
-// whose name it fits, or the name of the matrix that they are a part of. Names are the
-// checkpoint's, without ".weight"; a head that is the table of embeddings is "lm_head" as well.
+// "*.down_proj=int8": a pattern, and what the weights become whose name it matches, or the name of
+// the matrix that they are a part of. Names are the checkpoint's, without ".weight"; a head that is
+// the table of embeddings is "lm_head" as well.
 struct SchemeRule {
-  std::string pattern;
+  NamePattern pattern;
   QuantScheme scheme;
   bool operator==(const SchemeRule&) const = default;
 };
@@ -37,6 +38,7 @@ struct QuantizeRequest {
 
   // The text of --quantization.
   std::string name() const;
+  bool makes_groups() const;  // of some weights
   bool operator==(const QuantizeRequest&) const = default;
 };
 
@@ -51,8 +53,5 @@ QuantizeRequest parse_quantization(const std::string& text);
 const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param,
                              const Piece& piece);
 bool fits(const SchemeRule& rule, const Param& param, const Piece& piece);
-
-// True when `text` fits `pattern`, in which '*' stands for any characters.
-bool matches(std::string_view pattern, std::string_view text);
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "quant/groups.h"
 #include "src/base/units.h"
 #include "src/plan/rows_in_file.h"
 
@@ -72,13 +73,14 @@ size_t ReadPlan::most_extents() const {
   size_t most = 1;
   for (const TiledTensor& t : sweep) most = std::max<size_t>(most, 1 + tensors[t.tensor].others);
   for (const TensorPlan& t : tensors)
-    if (t.origin == Origin::spill) most = std::max(most, planes_in_spill(params[t.param].format));
+    if (t.origin == Origin::spill || t.group != ScaleGroup::none)
+      most = std::max(most, planes_in_spill(params[t.param].format));
   return most;
 }
 
 size_t planes_in_spill(const WeightFormat& format) {
   if (format.scales != ScaleKind::grouped) return 1;
-  return format.table == CodeTable::integers ? 3 : 2;
+  return has_zeros(format) ? 3 : 2;
 }
 
 uint64_t TensorPlan::matrix_begin(const Piece& of) const {

@@ -89,13 +89,12 @@ struct TensorPlan {
   // The tensors of the other planes, which follow one another; set for codes.
   uint32_t first_other = 0;
   uint32_t others = 0;
-  // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
-  // it exceeds the ring.
-  // Also for transposed tensors whose rows have scales of their own.
+  // A scale of the tensor: spans to see before the first can be encoded. The tensor is read twice
+  // when it exceeds the ring. Also for transposed tensors whose rows have scales of their own.
   uint32_t measure_spans = 0;
   bool read_twice = false;
   uint64_t amax_offset = 0;  // transposed: of float32[rows] in an area of plan.row_amax
-  bool amax_known = false;   // ScaleGroup::tensor: the scale is given
+  bool amax_known = false;   // and the largest value is given
 
   const StoredPlane& plane() const { return matrix->planes[source]; }
   uint64_t matrix_begin(const Piece& of) const;  // file offset
@@ -103,7 +102,7 @@ struct TensorPlan {
   // them.
   bool is_measured() const {
     if (origin == Origin::spill || amax_known) return false;
-    return group == ScaleGroup::tensor || (transposed && group == ScaleGroup::row);
+    return has_tensor_scale(group) || (transposed && group == ScaleGroup::row);
   }
 };
 

@@ -121,10 +121,8 @@ RowsInFile rows_in_spill(const Param& param, const TensorPlan& t, const WeightFo
   RowsInFile rows{
       .rows = param.pieces[t.piece].cut.rows,
       .group = t.group == ScaleGroup::block || format.whole_blocks ? kScaleBlock : kPanelRows};
-  for (Plane plane : kPlanes) {
-    if (plane == Plane::order || (plane == Plane::scales && planes_in_spill(format) == 1)) continue;
-    rows.row_bytes += plane_bytes(format, plane, kPanelRows, param.cols) / kPanelRows;
-  }
+  for (size_t i = 0; i < planes_in_spill(format); ++i)
+    rows.row_bytes += plane_bytes(format, kPlanes[i], kPanelRows, param.cols) / kPanelRows;
   rows.end = rows.offset(round_up(rows.rows, kPanelRows));
   return rows;
 }

@@ -20,11 +20,13 @@ constexpr uint64_t kIndexAlignment = 64;
 // where it has the same one.
 uint64_t packing(const TensorPlan& tensor, const Piece& piece, const WeightFormat& format) {
   const View& v = piece.view;
-  const std::string text = fmt::format(
-      "{} {} {} | {} {} {} {} | {} {} {} {} | {} {} {}", dtype_name(tensor.stored->dtype),
-      tensor.stored->file, tensor.stored->offset, piece.cut.row, piece.cut.rows, piece.cut.col,
-      piece.cut.cols, v.index.value_or(-1), v.first, v.group, v.stride, dtype_name(format.dtype),
-      format.bits, static_cast<int>(format.layout));
+  const std::string text =
+      fmt::format("{} {} {} | {} {} {} {} | {} {} {} {} | {} {} {} | {} {} {} {}",
+                  dtype_name(tensor.stored->dtype), tensor.stored->file, tensor.stored->offset,
+                  piece.cut.row, piece.cut.rows, piece.cut.col, piece.cut.cols,
+                  v.index.value_or(-1), v.first, v.group, v.stride, dtype_name(format.dtype),
+                  format.bits, static_cast<int>(format.layout), static_cast<int>(format.table),
+                  dtype_name(format.scale_type), format.scale_cols, static_cast<int>(format.outer));
   return checksum64(std::as_bytes(std::span(text)));
 }
 
@@ -49,6 +51,8 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
     s.panel_bytes[i] = plane_bytes(param.format, kPlanes[i], kPanelRows, param.param->cols);
   if (s.planes == 1)
     s.panel_scales = static_cast<uint64_t>(panel_scales(param.format, param.param->cols));
+  else if (param.format.outer != Outer::none)
+    s.panel_scales = 1;  // the outer one
   s.packing = packing(tensor, piece, param.format);
   s.name_bytes = static_cast<uint32_t>(spill_name(plan, t).size());
   return s;

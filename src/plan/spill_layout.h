@@ -31,7 +31,7 @@ struct SpilledTensor {
   uint64_t panels = 0;
   OfPlanes panel_bytes = {};
   OfPlanes begin = {};        // offsets in the file
-  uint64_t panel_scales = 0;  // float32 of one panel, in the index
+  uint64_t panel_scales = 0;  // float32 of one panel, in the index: scales, or an outer one
   uint64_t packing = 0;       // checksum of all that decides what the planes hold, beside the name
   uint32_t name_bytes = 0;
   // Offsets in the index.

@@ -27,7 +27,7 @@ SpillWindow spill_window(const ReadPlan& plan, uint32_t tensor, uint64_t memory)
                               round_up(static_cast<uint64_t>(step) * sizeof(float), kCellBytes);
   const uint64_t least_ring = least_slot * least_slots;
   // One scale is found before, by the largest values of all rows.
-  const uint64_t measuring = t.group == ScaleGroup::tensor
+  const uint64_t measuring = has_tensor_scale(t.group)
                                  ? round_up(static_cast<uint64_t>(all) * sizeof(float), kCellBytes)
                                  : 0;
   SpillWindow window;

@@ -188,6 +188,8 @@ LookupShape lookup_shape(const ReadPlan& plan) {
     if (!p.streamed() || p.table == Table::none) continue;
     const RowsInFile& rows = t.rows;
     uint64_t group = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
+    if (t.group != ScaleGroup::none)  // the spill cache has planes apart
+      group += (planes_in_spill(p.format) - 1) * 2 * io::kDirectAlignment;
     shape.slot_bytes =
         std::max(shape.slot_bytes, io::slot_for_any_offset(round_up(group, io::kDirectAlignment)));
     shape.tile_bytes = std::max(shape.tile_bytes, tile_bytes(p, rows.group));

@@ -24,7 +24,8 @@ MiB = 1 << 20
 SEED = os.environ.get("SLUICE_TEST_SEED", "1")
 FROM, TO = map(int, os.environ.get("SLUICE_CASES", "0:500" if ALL else "0:200").split(":"))
 MODELS = 12
-SCHEMES = ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "fp8_dynamic_per_block", "int8")
+SCHEMES = ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "fp8_dynamic_per_block", "int8",
+           "int8_weight_only", "int4", "int4_g32", "nf4", "mxfp8", "mxfp4", "nvfp4")
 # Of run and batch: token ids and how many to generate.
 PROMPTS = tuple((tuple(random.Random(i).choices(range(3, 4096), k=k)), n)
                 for i, (k, n) in enumerate(((1, 4), (3, 12), (20, 6), (200, 3), (600, 2)))) + ((tuple(range(9, 19)) * 6, 20),)

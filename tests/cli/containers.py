@@ -81,6 +81,15 @@ def read_safetensors(path):
     return found
 
 
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, (dtype, shape, held) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(held)]}
+        data += held
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def exchanged(shape, data, size):
     """The bytes of a matrix by columns."""
     rows, cols = shape

@@ -86,9 +86,25 @@ class ContainersTest(Case):
     def npcache_of_vllm(self):
         containers.write_npcache(self.model / "np", self.tensors, ending="")
 
+    def sharded_state(self):
+        """vLLM's, of one rank: parts that read one input are one tensor."""
+        together = {"self_attn.qkv_proj": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+                    "mlp.gate_up_proj": ["mlp.gate_proj", "mlp.up_proj"]}
+        state = dict(self.tensors)
+        for first in [name for name in self.tensors if name.endswith(("self_attn.q_proj.weight", "mlp.gate_proj.weight"))]:
+            for into, parts in together.items():
+                if parts[0] in first:
+                    held = [state.pop(first.replace(parts[0], part)) for part in parts]
+                    rows = sum(shape[0] for _, shape, _ in held)
+                    state[first.replace(parts[0], into)] = (held[0][0], [rows, held[0][1][1]], b"".join(h[2] for h in held))
+        names = list(state)
+        for i in (0, 1):
+            containers.write_safetensors(self.model / f"model-rank-0-part-{i}.safetensors", {n: state[n] for n in names[i::2]})
+
     def test_the_same_bits(self):
         every = [ContainersTest.torch_zip, ContainersTest.torch_zip_of_a_trainer, ContainersTest.torch_shards, ContainersTest.torch_zip64,
-                 ContainersTest.torch_legacy, ContainersTest.npz, ContainersTest.npcache, ContainersTest.npcache_of_vllm]
+                 ContainersTest.torch_legacy, ContainersTest.npz, ContainersTest.npcache, ContainersTest.npcache_of_vllm,
+                 ContainersTest.sharded_state]
         self.check_all("smollm3", every)
         self.check_all("gpt2_noprefix", [ContainersTest.torch_zip])  # which is stored [inputs, outputs] already
         self.check_all("glm4", [ContainersTest.npz])  # several parts in one tensor
@@ -115,6 +131,7 @@ class ContainersTest(Case):
                 data = b"".join(data[r * row:(r + 1) * row] for r in order)
             renamed[name] = (dtype, shape, data)
         renamed["rope.freqs"] = ("F32", [2], struct.pack("<2f", 1, 2))
+        self.renamed = renamed
         containers.write_torch(self.model / "consolidated.00.pth", renamed)
         (self.model / "config.json").unlink()
         (self.model / "params.json").write_text(json.dumps({
@@ -130,6 +147,20 @@ class ContainersTest(Case):
         self.assertEqual(self.hash_of(self.model, *STREAMED), own["logits_hash"])
         (self.model / "consolidated.01.pth").write_bytes(b"")
         self.assert_fails(3, "conversion script", "run", self.model, *RUN)
+        # Mistral's files.
+        for file in self.model.glob("*.pth"):
+            file.unlink()
+        containers.write_safetensors(self.model / "consolidated.safetensors", self.renamed)
+        self.assertEqual(self.hash_of(self.model), own["logits_hash"])
+        (self.model / "consolidated.safetensors").unlink()
+        names = list(self.renamed)
+        shards = [f"consolidated-0000{i}-of-00002.safetensors" for i in (1, 2)]
+        for file, held in zip(shards, (names[::2], names[1::2])):
+            containers.write_safetensors(self.model / file, {n: self.renamed[n] for n in held})
+        self.assertEqual(self.hash_of(self.model), own["logits_hash"])  # without an index
+        weight_map = {name: shards[i % 2] for i, name in enumerate(names)}
+        (self.model / "consolidated.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        self.assertEqual(self.hash_of(self.model), own["logits_hash"])
 
     def test_several_containers_have_an_order(self):
         self.take("smollm3")
@@ -153,6 +184,7 @@ class ContainersTest(Case):
             "asks for os.system": lambda: file.write_bytes(b"cos\nsystem\n(S'true'\ntR."),
             "is there twice": lambda: self.add_member(file, "archive/version"),
             "strides 4, 2": lambda: self.write_strided(file),
+            "pytorch_model.bin: archive/data/0 has not its CRC": lambda: self.damage(file),
             "is no file of tensors; it is a Git LFS pointer": lambda: file.write_bytes(b"version https://git-lfs\noid 1"),
         }
         for words, write in in_turn(list(cases.items()), 0):
@@ -166,6 +198,14 @@ class ContainersTest(Case):
         (self.model / "other.pt").write_bytes(b"")
         (self.model / "model.npz").rename(self.model / "another.npz")
         self.assert_fails(3, "holds 2 files of weights", *run)
+
+    def damage(self, file):
+        containers.write_torch(file, self.tensors)
+        with zipfile.ZipFile(file) as archive:
+            crc = struct.pack("<L", archive.getinfo("archive/data/0").CRC)
+        data = file.read_bytes()
+        at = data.rindex(crc)  # in the directory
+        file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
 
     def add_member(self, file, name):
         containers.write_torch(file, self.tensors)

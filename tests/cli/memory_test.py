@@ -218,7 +218,7 @@ class MemoryTest(Case):
 
     def test_place_decides_what_is_streamed(self):
         run = ("run", DEMO, "-p", "And the LORD said unto", "-n", "8", "--ignore-eos")
-        place = ("--place", "layers.1-2=disk,layers.2.mlp=host")
+        place = ("--place", "layers.2.mlp=host,layers.1-2=disk")
         units = {u["name"]: u for u in run_json("plan", DEMO, *place)["units"]}
         self.assertEqual(units["model.layers.0"]["place"], "host")
         self.assertEqual(units["model.layers.3"]["place"], "host")

@@ -49,7 +49,7 @@ class CpuGolden : public test::GoldenTest {};
 
 TEST_P(CpuGolden, QuantizedWithinTheToleranceOfItsScheme) {
   if (test::is_brief()) GTEST_SKIP() << kOtherNumbers;
-  for (const QuantScheme& scheme : quant_schemes()) {
+  for (const QuantScheme& scheme : element_schemes()) {
     for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
       auto session = loaded(GetParam(), goldens_, {.dtype = dtype, .scheme = scheme.name});
       for (const test::Golden& golden : goldens_) {

@@ -101,7 +101,7 @@ TEST_F(HostTier, AllTiersTogether) {
   write(48, 70, false);
   for (const char* scheme : {"none", "fp8_per_channel"}) {
     const auto resident = logits(options(scheme));
-    for (const char* place : {"*=disk,layers.1=host,layers.0=device", "*=host,mlp=disk"}) {
+    for (const char* place : {"layers.1=host,layers.0=device,*=disk", "mlp=disk,*=host"}) {
       const bool every_order = std::string(scheme) == "none";
       for (Schedule schedule : kSchedules) {
         if (!every_order && schedule != Schedule::shuffled) continue;

@@ -67,7 +67,7 @@ TEST_P(Elementwise, NormsEqualTheReference) {
   Random random("Elementwise.NormsEqualTheReference");
   std::vector<std::pair<QuantScheme, DType>> weights;
   for (DType stored : {DType::f32, DType::f16}) weights.emplace_back(QuantScheme{"none"}, stored);
-  for (const QuantScheme& scheme : quant_schemes()) weights.emplace_back(scheme, DType::bf16);
+  for (const QuantScheme& scheme : element_schemes()) weights.emplace_back(scheme, DType::bf16);
   size_t kind = 0;  // each size has all of them, and so has each weight
   for (const auto& [n, cols] : sizes(random)) {
     const std::vector<float> bias = random_vector(cols, random);
@@ -390,7 +390,7 @@ TEST_P(Elementwise, EmbedLooksUpRowsOfEveryScheme) {
   Random random("Elementwise.EmbedLooksUpRowsOfEveryScheme");
   for (int64_t cols : {int64_t{1}, int64_t{300}, random.between(1, 700)}) {
     const Matrix values = Matrix::random(50, cols, random);
-    for (const QuantScheme& scheme : quant_schemes()) {
+    for (const QuantScheme& scheme : element_schemes()) {
       for (DType stored : {DType::f32, DType::f16, DType::bf16}) {
         // A table of plain rows, or one that is a linear layer's weight as well.
         for (WeightLayout layout : std::set{WeightLayout::rows, GetParam().layout()}) {

@@ -12,6 +12,7 @@
 
 #include "quant/encode.h"
 #include "quant/float8.h"
+#include "quant/groups.h"
 #include "src/plan/compile.h"
 #include "tests/support/checkpoint.h"
 
@@ -47,12 +48,10 @@ struct Part {
 struct EncodedPart {
   Part part;
   WeightFormat format;
-  std::vector<std::byte> codes;
-  std::vector<float> scales;
+  std::vector<std::byte> storage;
 
   Weight encoded() const {
-    return {format, part.rows, part.cols, const_cast<std::byte*>(codes.data()),
-            scales.empty() ? nullptr : const_cast<float*>(scales.data())};
+    return weight_in(format, part.rows, part.cols, const_cast<std::byte*>(storage.data()));
   }
 };
 
@@ -177,7 +176,8 @@ class ExpectedParams {
       parts.push_back({by_name_.at(s.name), 0, 1, s.rows.begin, s.rows.count, at});
       at += role == ParamRole::bias ? (s.rows.count + 15) / 16 * 16 : s.rows.count;
     }
-    const bool codes = role != ParamRole::bias && quantize_.roles.contains(role);
+    const bool codes = role != ParamRole::bias && quantize_.roles.contains(role) &&
+                       quantize_.scheme.grouped.scales == ScaleKind::none;
     const QuantScheme scheme = codes ? quantize_.scheme : QuantScheme{"none"};
     add({path, format(parts, WeightLayout::rows, scheme, true), true, 1, at, {}}, parts,
         scheme.group);
@@ -200,10 +200,9 @@ class ExpectedParams {
   }
 
   EncodedPart encode(const Part& part, WeightFormat format, ScaleGroup group) const {
-    EncodedPart e{part, format, {}, {}};
+    EncodedPart e{part, format, {}};
     e.format.layout = WeightLayout::rows;
-    e.codes.resize(plane_bytes(e.format, Plane::codes, part.rows, part.cols));
-    e.scales.resize(plane_bytes(e.format, Plane::scales, part.rows, part.cols) / sizeof(float));
+    e.storage.resize(storage_bytes(e.format, part.rows, part.cols));
     EncodeArgs args;
     args.stored = *parse_dtype(part.tensor->dtype);
     const int64_t element = dtype_bytes(args.stored);
@@ -261,6 +260,27 @@ inline float scale_of(const Weight& w, int64_t row, int64_t col) {
   return w.scales[row / 16 * ((w.cols + 127) / 128) + col / 128];
 }
 
+// The same of grouped codes: each row means what its part's row does, and padding is zero.
+inline testing::AssertionResult holds_groups(const Weight& w, int64_t first_row,
+                                             const ExpectedParam& expected) {
+  std::vector<float> have(static_cast<size_t>(w.cols)), want(have.size());
+  for (int64_t row = 0; row < w.rows; ++row) {
+    auto after = std::ranges::upper_bound(expected.parts, first_row + row, {},
+                                          [](const EncodedPart& e) { return e.part.at; });
+    const EncodedPart& e = *(after - 1);
+    const int64_t r = first_row + row - e.part.at;
+    if (r >= e.part.rows && w.format.layout == WeightLayout::rows) continue;
+    std::ranges::fill(want, 0.0f);
+    if (r < e.part.rows) decode_grouped_row(e.encoded(), r, want.data());
+    decode_grouped_row(w, row, have.data());
+    if (have != want)
+      return testing::AssertionFailure()
+             << expected.path << ": row " << first_row + row << " is not row " << e.part.row + r
+             << " of " << e.part.tensor->name;
+  }
+  return testing::AssertionSuccess();
+}
+
 // Returns whether the rows of `w` are those of the parameter from `first_row` on, padding included;
 // says which are not. Padding has no meaning in plain rows of matrices.
 inline testing::AssertionResult holds(const Weight& w, int64_t first_row,
@@ -273,6 +293,7 @@ inline testing::AssertionResult holds(const Weight& w, int64_t first_row,
       w.format.quantized_input != expected.format.quantized_input)
     return wrong("another format");
   if (w.cols != expected.cols || first_row + w.rows > expected.rows) return wrong("another shape");
+  if (w.format.scales == ScaleKind::grouped) return holds_groups(w, first_row, expected);
   const uint32_t zero = w.format.dtype == DType::i8 ? 128 : 0;
   for (int64_t row = 0; row < w.rows; ++row) {
     for (int64_t col = 0; col < w.cols; ++col) {

@@ -100,7 +100,7 @@ TEST_F(LinearParts, OfThreeSchemesAreThreeProducts) {
 }
 
 TEST_F(LinearParts, OfOneSchemeAreTheSameAsOneProduct) {
-  for (const QuantScheme& scheme : quant_schemes()) {
+  for (const QuantScheme& scheme : element_schemes()) {
     if (scheme.group == ScaleGroup::tensor) continue;
     const WeightFormat format = scheme.format(DType::f32, WeightLayout::packed);
     StoredWeight whole(format, layer_.outputs(), kInputs);

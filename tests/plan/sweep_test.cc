@@ -135,7 +135,7 @@ TEST_F(SweepTest, HostMemoryComesBeforeTheDisk) {
       }
     }
   }
-  std::vector<PlaceRule> rules = parse_place_rules("*=host,layers.3=disk");
+  std::vector<PlaceRule> rules = parse_place_rules("layers.3=disk,*=host");
   for (std::optional<uint64_t> host : {std::optional<uint64_t>(0), std::optional<uint64_t>()}) {
     Placement placement = choose_placement(all_, {total, host}, rules);
     Tier kept = host ? Tier::host : Tier::device;  // without a device they are the same

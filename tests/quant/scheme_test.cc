@@ -13,6 +13,8 @@ TEST(Scheme, EveryListedNameIsFound) {
   }
   EXPECT_EQ(quant_schemes().front().name, "none");
   EXPECT_EQ(find_quant_scheme("fp8")->name, "fp8_per_channel");
+  EXPECT_EQ(find_quant_scheme("int4")->name, "int4_g128");
+  EXPECT_EQ(element_schemes().back().name, "int8");
   EXPECT_FALSE(find_quant_scheme("fp9"));
   EXPECT_FALSE(find_quant_scheme(""));
 }
@@ -29,6 +31,24 @@ TEST(Scheme, FormatsFollowTheGroup) {
             (WeightFormat{DType::f8_e4m3, packed, ScaleKind::per_row, true}));
   EXPECT_EQ(find_quant_scheme("int8")->format(DType::bf16, packed),
             (WeightFormat{DType::i8, packed, ScaleKind::per_row}));
+  for (const QuantScheme& scheme : grouped_schemes())
+    EXPECT_EQ(scheme.format(DType::bf16, packed).scales, ScaleKind::grouped) << scheme.name;
+}
+
+// Bytes of 1024 columns of a row.
+TEST(Scheme, GroupedCodesHaveTheirSizes) {
+  const auto bytes = [](const char* name) {
+    return weight_bytes(find_quant_scheme(name)->format(DType::bf16, WeightLayout::packed), 16,
+                        1024) /
+           16;
+  };
+  EXPECT_EQ(bytes("int8_weight_only"), 1024 + 4);
+  EXPECT_EQ(bytes("int4_g128"), 512 + 8 * 4);
+  EXPECT_EQ(bytes("int4_g32"), 512 + 32 * 4);
+  EXPECT_EQ(bytes("nf4"), 512 + 16 * 4 + 16 * 4 / 16);  // with a table
+  EXPECT_EQ(bytes("mxfp8"), 1024 + 32);
+  EXPECT_EQ(bytes("mxfp4"), 512 + 32);
+  EXPECT_EQ(bytes("nvfp4"), 512 + 64);
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
     Buffer<float> bias(static_cast<size_t>(size.rows));
     for (float& b : bias.span()) b = random.normal();
     Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(size.tokens, size.cols));
-    for (const QuantScheme& scheme : quant_schemes()) {
+    for (const QuantScheme& scheme : element_schemes()) {
       DeviceWeight w(scheme, DType::bf16, values);
       if (!cuda::linear_many_fits(w.weight, Compute::bf16) || test::leaves_out(random)) continue;
       const bool add = random.between(0, 1) == 1;
@@ -160,7 +160,7 @@ TEST(CudaLinear, WhatTheLibraryRefusesIsComputedAnotherWay) {
   const Matrix values = Matrix::random(kRows, kCols, random, 0.3f);
   const Matrix x = Matrix::random(kTokens, kCols, random);
   Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(kTokens, kCols));
-  for (const QuantScheme& scheme : quant_schemes()) {
+  for (const QuantScheme& scheme : element_schemes()) {
     DeviceWeight w(scheme, DType::bf16, values);
     if (!cuda::linear_many_fits(w.weight, Compute::bf16)) continue;
     const Matrix expected =
@@ -191,7 +191,7 @@ TEST(CudaLinear, ManyRowsEqualFewRows) {
   for (const test::ProductSize& size : test::product_sizes()) {
     const Matrix x = Matrix::random(size.tokens, size.cols, random);
     Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(size.tokens, size.cols));
-    for (const QuantScheme& scheme : quant_schemes()) {
+    for (const QuantScheme& scheme : element_schemes()) {
       if (test::leaves_out(random)) continue;
       DeviceWeight w(scheme, DType::bf16, size.rows, size.cols);
       if (!cuda::linear_many_fits(w.weight, Compute::bf16)) continue;

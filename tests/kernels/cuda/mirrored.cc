@@ -390,7 +390,8 @@ class MirroredEncoder final : public Encoder {
     }
     on_device.source = m.read(args.source, args.source_bytes());
     if (args.row_scales != nullptr)
-      std::copy_n(args.row_scales, args.rows, args.to.scales + args.first_row);
+      std::copy_n(args.row_scales, args.rows,
+                  reinterpret_cast<float*>(args.to.plane(Plane::scales)) + args.first_row);
     EncodeStats stats;
     EncodeStats* to = m.write_in_any_order(&stats, 1);
     const float* amax = m.read(&args.tensor_amax, 1);
