@@ -84,11 +84,6 @@ std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const f
   if (fs::is_directory(model)) {
     auto files = std::make_unique<DirectorySource>(model, mirrors);
     if (is_meta_model(model)) return open_meta_model(model, std::move(files));
-    if (!fs::exists(fs::symlink_status(model / "config.json"))) {
-      fail(ErrorKind::refused,
-           "{}: has no config.json; give the directory of a checkpoint, or a GGUF file",
-           io::printable(model.string()));
-    }
     return files;
   }
   if (io::is_gguf(model)) return open_gguf_model(model, mirrors);
