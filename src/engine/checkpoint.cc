@@ -33,14 +33,15 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
 }  // namespace
 
 Checkpoint::Checkpoint(const std::filesystem::path& path,
-                       const std::vector<std::filesystem::path>& mirrors, bool needs_head)
+                       const std::vector<std::filesystem::path>& mirrors, bool needs_head,
+                       Rank rank)
     : path_(path),
       source_(open_model(path, mirrors)),
       model_(read_model(*source_)),
       index_(source_->index()) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
   settle_stored_formats(model_.files.config, index_);
-  build_root(model_, Rank{}, &index_, needs_head);
+  build_root(model_, rank, &index_, needs_head);
 }
 
 DType Checkpoint::weights_dtype() const {

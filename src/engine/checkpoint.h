@@ -18,10 +18,10 @@ namespace sluice {
 
 class Checkpoint {
  public:
-  // Headers only. `path` and `mirrors` as in open_model(), `needs_head` as of build_root(). Throws
-  // Error(refused).
+  // Headers only. `path` and `mirrors` as in open_model(), `needs_head` as of build_root(), `rank`:
+  // whose part of the model is built. Throws Error(refused).
   Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
-             bool needs_head);
+             bool needs_head, Rank rank = {});
 
   Model& model() { return model_; }
   const Model& model() const { return model_; }

@@ -279,6 +279,7 @@ void EngineLoop::advance_task() {
 void EngineLoop::do_task(const ModelTask& task) {
   switch (task.kind) {
     case ModelTask::Kind::sleep:
+      session_.need_one_rank("sleeping");
       return end_engine();
     case ModelTask::Kind::wake:
       if (engine_) return;

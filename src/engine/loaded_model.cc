@@ -152,10 +152,10 @@ void LoadedModel::shrink(std::shared_ptr<const Placed> placed) {
   open_streams();
 }
 
-Runner& LoadedModel::make_runner(const BlockCosts& costs) {
+Runner& LoadedModel::make_runner(const BlockCosts& costs, const Group& group) {
   if (!filled_) fail_empty();
   ledger_.begin_phase("run");
-  runner_ = std::make_unique<Runner>(root_, ledger_, placed_->memory, placed_->shape, costs,
+  runner_ = std::make_unique<Runner>(root_, ledger_, placed_->memory, placed_->shape, costs, group,
                                      options_.touch);
   return *runner_;
 }

@@ -60,7 +60,7 @@ class LoadedModel {
   SchedulerSlice scheduler_slice() const { return slice_; }
 
   // Makes the runner, which outlasts empty(). Error(runtime) where the model is empty.
-  Runner& make_runner(const BlockCosts& costs);
+  Runner& make_runner(const BlockCosts& costs, const Group& group);
   Runner* runner();  // null: not made yet
   void release();    // the runner's memory, too
 

@@ -42,7 +42,7 @@ BlockOptions block_options(const KvLayout& layout, const MemoryPlan& plan, const
 }  // namespace
 
 Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
-               const BlockCosts& costs, Buffer::Touch touch)
+               const BlockCosts& costs, const Group& group, Buffer::Touch touch)
     : model_(model),
       ledger_(ledger),
       logits_rows_(std::min(shape.logits_rows, plan.chunk_rows)),
@@ -67,14 +67,15 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
           ledger, Use::activations, "routing",
           device_.has_own_memory() ? Activations::host_bytes(model.spec(), plan.chunk_rows) : 0,
           Buffer::Touch::now),
+      group_(group),
       kv_(make_storage(model, device_, *stream_, ledger, layout_, plan, shape, touch)),
       blocks_(block_options(layout_, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.spec(), plan.chunk_rows, model.rank(),
                                                  activation_memory_.bytes(),
                                                  routing_host_.bytes())),
-      groups_(blocks_.groups()),
       kv_rows_(blocks_.groups()),
       alibi_slopes_(model.alibi_slopes()) {
+  step_.groups.resize(blocks_.groups());
   for (const Buffer* host : {&workspace_host_, &logits_host_, &routing_host_})
     pinned_.push_back(device_.pin(host->bytes()));
   kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
@@ -185,23 +186,48 @@ uint64_t Runner::root_of(int64_t prompt_tokens) const {
   return generation_ << kTokenBits | length;
 }
 
+// Does work for which ranks wait for one another: if it fails on one, the others cannot go on.
+template <class Work>
+void Runner::with_ranks(Work work) {
+  try {
+    work();
+  } catch (...) {
+    group_.break_off();
+    throw;
+  }
+}
+
 Tensor Runner::step(std::span<const StepPart> parts) {
   Range range("step");
   if (!stopped_.empty()) fail(ErrorKind::runtime, "{}", stopped_);
-  ids_.clear();
-  positions_.clear();
-  for (GroupRows& group : groups_) {
-    group.chunks.clear();
-    group.slots.clear();
-  }
-  copies_.clear();
+  step_.clear();
   for (const StepPart& part : parts) add_part(part);
-  int64_t rows = std::ssize(ids_);
-  check(rows > 0, "a step without rows");
-  if (!copies_.empty()) copy_blocks(copies_, false);
-  for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
-  StepRows step = kernels_->upload({.ids = ids_,
-                                    .host_ids = ids_,
+  check(!step_.ids.empty(), "a step without rows");
+  if (leads()) {
+    message_.clear();
+    message_.put(RankCommand::step);
+    step_.write(message_);
+    group_.tell(message_.bytes());
+  }
+  with_ranks([&] { compute_step(); });
+  for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
+  return model_.hidden(*activations_, std::ssize(step_.ids));
+}
+
+void Runner::compute_step() {
+  moves_.clear();
+  positions_.clear();
+  const auto rows = std::ssize(step_.ids);
+  for (const StepData::Part& part : step_.parts) {
+    const int64_t first = model_.spec().first_position + part.position;
+    for (int64_t i = 0; i < part.rows; ++i) positions_.push_back(static_cast<int32_t>(first + i));
+    fill_rope(part);
+  }
+  if (!step_.copies.empty()) move_blocks(step_.copies, false);
+  for (size_t g = 0; g < kv_rows_.size(); ++g)
+    kv_rows_[g] = {step_.groups[g].chunks, step_.groups[g].slots};
+  StepRows step = kernels_->upload({.ids = step_.ids,
+                                    .host_ids = step_.ids,
                                     .kv = kv_rows_,
                                     .cos = rope_rows(0, 0, rows),
                                     .sin = rope_rows(1, 0, rows),
@@ -219,30 +245,26 @@ Tensor Runner::step(std::span<const StepPart> parts) {
       forward();
     }
   }
-  for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
-  return model_.hidden(*activations_, rows);
 }
 
 void Runner::add_part(const StepPart& part) {
   Sequence& sequence = *part.sequence;
-  int64_t first_row = std::ssize(ids_);
-  int64_t rows = std::ssize(part.ids);
-  int64_t first = sequence.length();
+  const int64_t first_row = std::ssize(step_.ids);
+  const int64_t rows = std::ssize(part.ids);
+  const int64_t first = sequence.length();
   check(first_row + rows <= max_rows(), "a step has too many rows");
-  if (!sequence.table().reserve(first, first + rows, copies_, part.rewindable)) {
+  if (!sequence.table().reserve(first, first + rows, step_.copies, part.rewindable)) {
     fail(ErrorKind::no_fit,
          "the KV cache is full after {} tokens; raise --memory or lower --max-tokens", first);
   }
-  ids_.insert(ids_.end(), part.ids.begin(), part.ids.end());
-  for (int64_t i = 0; i < rows; ++i)
-    positions_.push_back(static_cast<int32_t>(model_.spec().first_position + first + i));
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    GroupRows& kv = groups_[g];
+  step_.ids.insert(step_.ids.end(), part.ids.begin(), part.ids.end());
+  step_.parts.push_back({first_row, rows, first, part.rope_length});
+  for (size_t g = 0; g < step_.groups.size(); ++g) {
+    StepData::GroupRows& kv = step_.groups[g];
     for (int64_t i = 0; i < rows && !blocks_.is_state(g); ++i)
       kv.slots.push_back(sequence.table().slot(g, first + i));
     kv.chunks.push_back({first_row, rows, first, sequence.table().blocks(g)});
   }
-  fill_rope(part, first_row);
 }
 
 // Rows of cos (matrix 0) or sin (1).
@@ -252,23 +274,60 @@ Tensor Runner::rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const 
   return both.rows_from(matrix * needs_.max_rows + first_row, rows);
 }
 
-void Runner::fill_rope(const StepPart& part, int64_t first_row) {
+void Runner::fill_rope(const StepData::Part& part) {
   const std::span<const RopeConfig> ropes = model_.spec().ropes;
   if (ropes.empty()) return;
-  int64_t rows = std::ssize(part.ids);
-  int64_t position = part.sequence->length();
-  Tensor cos = rope_rows(0, first_row, rows);
-  Tensor sin = rope_rows(1, first_row, rows);
+  int64_t position = part.position;
+  Tensor cos = rope_rows(0, part.first_row, part.rows);
+  Tensor sin = rope_rows(1, part.first_row, part.rows);
   if (part.rope_length > 0) return rope_tables(ropes, {position, part.rope_length}, cos, sin);
-  for (int64_t i = 0; i < rows; ++i, ++position)
+  for (int64_t i = 0; i < part.rows; ++i, ++position)
     rope_tables(ropes, {position, position + 1}, cos.rows_from(i, 1), sin.rows_from(i, 1));
 }
 
 void Runner::copy_blocks(std::span<const BlockCopy> copies, bool beside) {
+  // Each step asks for the end of the last copies, which most do not have.
+  if (leads() && (!copies.empty() || copies_are_beside_)) {
+    message_.clear();
+    message_.put(RankCommand::copies);
+    message_.put(beside);
+    message_.list(copies);
+    group_.tell(message_.bytes());
+  }
+  with_ranks([&] { move_blocks(copies, beside); });
+}
+
+void Runner::move_blocks(std::span<const BlockCopy> copies, bool beside) {
+  copies_are_beside_ = beside && !copies.empty();
   if (copies.empty()) return kv_.finish_copies();
   Range range("KV block copies");
   kv_.begin_copies(copies);
   if (!beside) kv_.finish_copies();
+}
+
+void Runner::follow(std::span<const std::byte> message) {
+  MessageReader reader(message);
+  switch (reader.get<RankCommand>()) {
+    case RankCommand::step:
+      step_.read(reader);
+      return with_ranks([&] { compute_step(); });
+    case RankCommand::copies: {
+      const bool beside = reader.get<bool>();
+      std::vector<BlockCopy> copies;
+      reader.list(copies);
+      return with_ranks([&] { move_blocks(copies, beside); });
+    }
+    case RankCommand::logits: {
+      const auto first = reader.get<int64_t>(), rows = reader.get<int64_t>();
+      std::vector<RowMove> moves;
+      reader.list(moves);
+      const Tensor hidden = model_.hidden(*activations_, max_rows());
+      for (const RowMove& m : moves) move_row(hidden, m.from, m.to);
+      return with_ranks([&] { compute_head(hidden.rows_from(first, rows)); });
+    }
+    default:
+      check(false, "a runner is told what it can do");
+  }
 }
 
 Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop) {
@@ -285,6 +344,7 @@ Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids, std::st
 }
 
 void Runner::move_row(Tensor hidden, int64_t from, int64_t to) {
+  if (leads()) moves_.push_back({from, to});
   stream_->copy(hidden.rows_from(to, 1).data, hidden.rows_from(from, 1).data,
                 static_cast<uint64_t>(hidden.cols) * sizeof(float));
 }
@@ -330,11 +390,33 @@ void Runner::copy_row(Tensor hidden, int64_t row, std::span<float> to) {
 void Runner::compute_logits(Tensor hidden) {
   Range range("logits");
   check(hidden.rows <= logits_rows_, "more logits rows than planned");
+  if (leads()) {
+    const auto row_bytes = hidden.stride * static_cast<int64_t>(sizeof(float));
+    message_.clear();
+    message_.put(RankCommand::logits);
+    message_.put((hidden.data - model_.hidden(*activations_, 1).data) / row_bytes);
+    message_.put(hidden.rows);
+    message_.list<RowMove>(moves_);
+    moves_.clear();
+    group_.tell(message_.bytes());
+  }
+  with_ranks([&] { compute_head(hidden); });
+}
+
+void Runner::compute_head(Tensor hidden) {
   logits_ = {logits_memory_.data(), DType::f32, hidden.rows, model_.logits_cols(),
              model_.logits_cols()};
   likeliest_ = nullptr;
   top_ = {};
-  model_.logits(*kernels_, hidden, logits_);
+  const int ranks = group_.rank().size;
+  if (ranks == 1) return model_.logits(*kernels_, hidden, logits_);
+  const Tensor part{logits_memory_.data() + part_of_logits(model_, logits_rows_), DType::f32,
+                    hidden.rows, model_.head_cols(), part_stride(model_)};
+  model_.logits(*kernels_, hidden, part);
+  stream_->synchronize();
+  std::vector<Share> shares;
+  for (int r = 0; r < ranks; ++r) shares.push_back(model_.head_share(r));
+  group_.gather_columns(part, logits_, shares);
 }
 
 Tensor Runner::host_logits(int64_t first_row, int64_t rows) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "src/engine/step_data.h"
 #include "src/engine/step_graphs.h"
 #include "src/kv/block_manager.h"
 #include "src/kv/prompt_cache.h"
@@ -35,10 +36,12 @@ struct StepPart {
 class Runner {
  public:
   // Takes its memory from the ledger as `plan` says. The model is resident while steps run; model,
-  // backend (shape.backend) and ledger outlive the runner. With Touch::lazily a thread touches the
-  // largest of its memory beside the first steps, which need little of it.
+  // backend (shape.backend), ledger and group outlive the runner. With Touch::lazily a thread
+  // touches the largest of its memory beside the first steps, which need little of it. Of several
+  // ranks, which have equally many rows and KV blocks, rank 0's runner has the callers; it tells
+  // the others what to do.
   Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
-         const BlockCosts& costs, Buffer::Touch touch = Buffer::Touch::now);
+         const BlockCosts& costs, const Group& group, Buffer::Touch touch = Buffer::Touch::now);
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -87,6 +90,9 @@ class Runner {
   int64_t restore(PromptCache& cache, std::span<const int32_t> prompt);
   void save(PromptCache& cache, std::span<const int32_t> prompt);
 
+  // Does what rank 0 told this rank: RankCommand::step, copies or logits.
+  void follow(std::span<const std::byte> message);
+
   // Moves a row of step's result to the place of another.
   void move_row(Tensor hidden, int64_t from, int64_t to);
 
@@ -123,9 +129,21 @@ class Runner {
  private:
   void find_stretches();
   void touch_memory(const std::stop_token& stop) const;
+  // Row `from` of the last step's result to the place of row `to`.
+  struct RowMove {
+    int64_t from = 0;
+    int64_t to = 0;
+  };
+
+  bool leads() const { return group_.rank().size > 1 && group_.rank().rank == 0; }
   void add_part(const StepPart& part);
+  void compute_step();
+  void move_blocks(std::span<const BlockCopy> copies, bool beside);
+  void compute_head(Tensor hidden);
+  template <class Work>
+  void with_ranks(Work work);
   uint64_t root_of(int64_t prompt_tokens) const;
-  void fill_rope(const StepPart& part, int64_t first_row);
+  void fill_rope(const StepData::Part& part);
 
   uint64_t logits_bytes() const { return sluice::logits_bytes(model_, logits_rows_); }
   // Returns the memory behind the logits, for results found in them.
@@ -158,7 +176,7 @@ class Runner {
   Buffer routing_host_;  // the same
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
-  SoloGroup group_;
+  const Group& group_;
   // Consecutive units of the model: with `graphs` those whose weights are in the device's memory,
   // so that their work waits for nothing.
   struct Stretch {
@@ -174,17 +192,14 @@ class Runner {
   const TokenLogit* likeliest_ = nullptr;
   TopLogits top_;
   // State of the current step.
-  std::vector<int32_t> ids_;
+  StepData step_;
   std::vector<int32_t> positions_;  // of each row in its sequence
-  struct GroupRows {                // of the KV cache
-    std::vector<SequenceChunk> chunks;
-    std::vector<int64_t> slots;
-  };
-  std::vector<GroupRows> groups_;
   std::vector<KvRows> kv_rows_;
   std::vector<float> alibi_slopes_;  // of this rank's heads, where the model has them
-  std::vector<BlockCopy> copies_;
-  std::jthread toucher_;  // ends before the memory
+  std::vector<RowMove> moves_;       // of rows of its result
+  MessageWriter message_;            // to the other ranks
+  bool copies_are_beside_ = false;   // the last copies, which have not been finished
+  std::jthread toucher_;             // ends before the memory
 };
 
 }  // namespace sluice

@@ -3,6 +3,8 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <ranges>
 #include <tuple>
 #include <utility>
@@ -37,17 +39,21 @@ Compute choose_compute(DtypeChoice choice, DType model) {
 
 }  // namespace
 
-Session::Session(SessionOptions options, Session* target)
-    : options_(std::move(options)),
+// The options are kept, because the ranks agree on an error, too, after all members have gone.
+Session::Session(SessionOptions options, Session* target) try
+    : options_(options),
+      group_(options_.ranks != nullptr ? *options_.ranks : solo_),
       target_(target),
       own_ledger_(target == nullptr ? std::make_unique<Ledger>() : nullptr),
       ledger_(target == nullptr ? *own_ledger_ : target->ledger_),
       free_(target == nullptr ? free_memory() : target->free_),
-      checkpoint_(options_.model, options_.mirrors, options_.needs_head),
-      pool_(target != nullptr ? target->pool_
-                              : std::make_shared<ThreadPool>(
-                                    options_.threads > 0 ? options_.threads : usable_threads(),
-                                    options_.pin_threads)),
+      checkpoint_(options_.model, options_.mirrors, options_.needs_head, group_.rank()),
+      pool_(target != nullptr
+                ? target->pool_
+                : std::make_shared<ThreadPool>(
+                      options_.threads > 0 ? options_.threads
+                                           : std::max(usable_threads() / group_.sharing().cpus, 1),
+                      options_.pin_threads)),
       backend_(target != nullptr             ? target->backend_
                : options_.backend != nullptr ? options_.backend
                                              : make_cpu_backend(options_.isa, *pool_)) {
@@ -59,13 +65,42 @@ Session::Session(SessionOptions options, Session* target)
   if (is_float8(kv_dtype())) model().root->use_kv_scales(read_kv_scales(*model().root, index()));
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
   options_.quantize.matrix_layout = backend_->matrix_layout();
-  budget_ = options_.memory ? parse_budget("--memory", *options_.memory, free_.own + free_.free)
-                            : free_.budget;
+  // Ranks of one host have equal parts of its memory, unless they are told theirs.
+  const auto sharers = static_cast<uint64_t>(group_.sharing().host);
+  budget_ = options_.memory
+                ? parse_budget("--memory", *options_.memory, (free_.own + free_.free) / sharers)
+                : free_.budget / sharers;
   read_shape_ = remembered_shape(rates_file(), rate_keys(options_.model, options_.quantize));
   set_device_budget();
   if (target == nullptr) ledger_.set_budget(Place::host, budget_);
   if (tokenizer() != nullptr)
     grammars_ = std::make_unique<grammar::Grammars>(*tokenizer(), spec().vocab_size);
+  set_limits();
+  (target == nullptr ? *this : *target).note_runtime(peak_before_);
+  if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
+  check_place_rules();
+  // Unsupported KV layouts are refused before weights are read.
+  check_kv_supported(kv_layout(*model().root, run_shape(1, 1, 1)), *backend_);
+  if (options_.longest_model_len) use_longest([](int64_t) { return DraftMemory{}; });
+  loaded_ = std::make_unique<LoadedModel>(*model().root, *backend_, *pool_, ledger_, timeline_);
+  if (options_.prompt_cache) need_one_rank("--prompt-cache");
+  if (backend_->device().has_own_memory()) need_one_rank("--device");
+  group_.agree(nullptr);
+} catch (const Error& e) {
+  if (options.ranks != nullptr && !options.ranks->is_over()) options.ranks->agree(&e);
+} catch (...) {
+  if (options.ranks != nullptr) options.ranks->break_off();
+}
+
+Session::~Session() {
+  if (!leads() || group_.is_over()) return;
+  const std::array end{static_cast<std::byte>(RankCommand::end)};
+  group_.tell(end);
+  group_.end();
+}
+
+// Checks --max-model-len.
+void Session::set_limits() {
   int64_t usable = spec().usable_positions();
   max_model_len_ = options_.max_model_len.value_or(usable);
   if (std::optional<int64_t> most = spec().most_positions(); most && max_model_len_ > *most) {
@@ -76,13 +111,75 @@ Session::Session(SessionOptions options, Session* target)
     log::warning("--max-model-len {} is above the {} positions that the model was made for",
                  max_model_len_, usable);
   }
-  (target == nullptr ? *this : *target).note_runtime(peak_before_);
-  if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
-  check_place_rules();
-  // Unsupported KV layouts are refused before weights are read.
-  check_kv_supported(kv_layout(*model().root, run_shape(1, 1, 1)), *backend_);
-  if (options_.longest_model_len) use_longest([](int64_t) { return DraftMemory{}; });
-  loaded_ = std::make_unique<LoadedModel>(*model().root, *backend_, *pool_, ledger_, timeline_);
+}
+
+void Session::need_one_rank(std::string_view what) const {
+  if (rank().size > 1)
+    fail(ErrorKind::usage, "{}: works on one rank only, and the model is on {}", what, rank().size);
+}
+
+// Does what every rank does by itself, and agrees on the outcome.
+template <class Work>
+void Session::with_ranks(Work work) {
+  if (rank().size == 1) return work();
+  try {
+    work();
+  } catch (const Error& e) {
+    if (group_.is_over()) throw;
+    group_.agree(&e);
+  } catch (...) {
+    group_.break_off();
+    throw;
+  }
+  group_.agree(nullptr);
+}
+
+namespace {
+
+// The memory that rank 0's requests ask every rank for.
+struct SharedShape {
+  int64_t max_tokens = 0;
+  int64_t longest_prompt = 0;
+  int64_t least_rows = 1;
+  int64_t logits_rows = 1;
+  int64_t sequences = 1;
+  int64_t longest_sequence = 0;
+};
+
+}  // namespace
+
+void Session::follow(const std::stop_token& stop) {
+  std::vector<std::byte> message;
+  try {
+    while (true) {
+      group_.hear(message, stop);
+      if (static_cast<RankCommand>(message.at(0)) == RankCommand::end) break;
+      follow_command(message, stop);
+    }
+    group_.end();
+  } catch (const Error& e) {
+    if (group_.is_over() && !group_.is_broken()) throw;  // rank 0 has it, too
+    throw Error(e.kind(), fmt::format("rank {}: {}", rank().rank, e.what()));
+  }
+}
+
+void Session::follow_command(std::span<const std::byte> message, const std::stop_token& stop) {
+  MessageReader reader(message);
+  switch (reader.get<RankCommand>()) {
+    case RankCommand::place: {
+      const auto s = reader.get<SharedShape>();
+      RunShape shape = run_shape(s.max_tokens, s.longest_prompt, s.logits_rows, s.sequences);
+      shape.least_rows = s.least_rows;
+      shape.longest_sequence = s.longest_sequence;
+      return place_here(shape);
+    }
+    case RankCommand::load: {
+      LoadProgress progress;
+      return load_here(progress, stop);
+    }
+    default:
+      runner().follow(message);
+  }
 }
 
 // Returns the growth of the process since this began [bytes]. A peak that was there before says
@@ -202,10 +299,56 @@ int64_t Session::longest_sequence(const std::function<DraftMemory(int64_t tokens
 }
 
 MemoryPlan Session::place(const RunShape& shape) {
-  placed_ = placed(shape, budget());
+  if (leads()) {
+    MessageWriter message;
+    message.put(RankCommand::place);
+    message.put(SharedShape{shape.max_tokens, shape.longest_prompt, shape.least_rows,
+                            shape.logits_rows, shape.sequences, shape.longest_sequence});
+    group_.tell(message.bytes());
+  }
+  place_here(shape);
+  return memory_plan();
+}
+
+// Gives every rank's plan as many rows and blocks as all ranks have room for. Each was counted with
+// no fewer.
+void Session::equal_ranks(MemoryPlan& plan) const {
+  struct Figures {
+    int64_t chunk_rows, kv_blocks, swap_blocks, disk_blocks;
+    uint64_t groups;  // checksum of the sizes of their blocks
+  };
+  std::vector<int64_t> sizes;
+  for (const KvGroup& group : kv_layout(*model().root, placed_->shape).groups)
+    sizes.push_back(group.block_size);
+  const Figures own{plan.chunk_rows, plan.kv_blocks, plan.swap_blocks, plan.disk_blocks,
+                    checksum64(std::as_bytes(std::span(sizes)))};
+  const std::span<const std::byte> all = group_.all_gather(std::as_bytes(std::span(&own, 1)));
+  for (size_t r = 0; r < static_cast<size_t>(rank().size); ++r) {
+    Figures other{};
+    std::memcpy(&other, all.data() + r * sizeof(other), sizeof(other));
+    plan.chunk_rows = std::min(plan.chunk_rows, other.chunk_rows);
+    plan.kv_blocks = std::min(plan.kv_blocks, other.kv_blocks);
+    plan.swap_blocks = std::min(plan.swap_blocks, other.swap_blocks);
+    plan.disk_blocks = std::min(plan.disk_blocks, other.disk_blocks);
+    if (other.groups == own.groups) continue;
+    fail(ErrorKind::usage,
+         "--tensor-parallel-size {}: ranks {} and {} would have KV blocks of different sizes; "
+         "choose a number that divides the heads",
+         rank().size, rank().rank, r);
+  }
+}
+
+void Session::place_here(const RunShape& shape) {
+  with_ranks([&] { placed_ = placed(shape, budget()); });
+  if (rank().size > 1) {
+    with_ranks([&] {
+      auto equal = std::make_shared<Placed>(*placed_);
+      equal_ranks(equal->memory);
+      placed_ = std::move(equal);
+    });
+  }
   malloc_trim(0);  // returns what planning freed: the plan counts with the process as it was
   lease_runtime();
-  return memory_plan();
 }
 
 // Input has a lease of its own.
@@ -232,12 +375,25 @@ void Session::reserve_device() {
 }
 
 void Session::load(LoadProgress& progress, std::stop_token stop) {
+  if (leads()) {
+    const std::array load{static_cast<std::byte>(RankCommand::load)};
+    group_.tell(load);
+  }
+  load_here(progress, stop);
+}
+
+void Session::load_here(LoadProgress& progress, const std::stop_token& stop) {
   ledger_.begin_phase("load");
   if (target_ != nullptr)
     runtime_ = ledger_.lease(Place::host, Use::runtime, "process", memory_plan().runtime);
   is_loaded_ = true;
   reserve_device();
-  fill(progress, stop);
+  with_ranks([&] { fill(progress, stop); });
+  if (rank().size == 1) return;
+  const RankLoad own{load_report().io.bytes_read, memory_plan().all_weights()};
+  const std::span<const std::byte> all = group_.all_gather(std::as_bytes(std::span(&own, 1)));
+  rank_loads_.resize(static_cast<size_t>(rank().size));
+  std::memcpy(rank_loads_.data(), all.data(), all.size());
 }
 
 void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
@@ -276,6 +432,7 @@ uint64_t Session::room_to_refill(const std::filesystem::path& model) const {
 
 void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
                      std::stop_token stop) {
+  need_one_rank("exchanging the weights");
   const uint64_t room = room_to_refill(model);
   const PlanLists lists = plan_lists(read_plan());
   Lease beside = ledger_.lease(Place::host, Use::runtime, "headers of other weights",
@@ -322,6 +479,8 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
 
 void Session::shrink(uint64_t budget) {
   if (budget >= budget_) return;
+  if (rank().size > 1)
+    return log::warning("the budget of a run on several ranks cannot be lowered");
   if (backend_->device().has_own_memory()) {
     log::warning("the budget cannot be lowered while the weights are on {}",
                  backend_->device().info().name);
@@ -370,7 +529,7 @@ void follow_limits(Session& session, const std::atomic<int>& shrink, int& follow
 
 Runner& Session::runner() {
   Runner* runner = loaded_->runner();
-  return runner != nullptr ? *runner : loaded_->make_runner(block_costs());
+  return runner != nullptr ? *runner : loaded_->make_runner(block_costs(), group_);
 }
 
 PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {

@@ -20,6 +20,7 @@
 #include "src/engine/loaded_model.h"
 #include "src/grammar/grammars.h"
 #include "src/memory/system.h"
+#include "src/nn/group.h"
 #include "src/plan/memory_plan.h"
 #include "src/plan/rates.h"
 
@@ -52,18 +53,38 @@ struct SessionOptions {
   SwapShape swap;                            // room for evicted KV blocks
   bool prompt_cache = false;                 // a prompt cache will be used
   Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run, but for small parts
+  std::shared_ptr<const Group> ranks;        // that compute the model together; null: one alone
+};
+
+// A rank's part of a load.
+struct RankLoad {
+  uint64_t bytes_read = 0;
+  uint64_t weights = 0;  // in memory [bytes]
 };
 
 class Session {
  public:
   // Headers only: config.json, the checkpoint's index, the tokenizer when there is one. Throws
-  // Error(refused).
+  // Error(refused). Of several ranks, each makes a session of the same options; those of other
+  // ranks than 0 then follow() it.
   explicit Session(SessionOptions options) : Session(std::move(options), nullptr) {}
   // A draft model in the same process: in the ledger of `target`, which outlives
   // it, computed by the same threads or on the same device. It stays in memory whole.
   Session(SessionOptions options, Session& target) : Session(std::move(options), &target) {}
 
+  // Tells the other ranks the end, on rank 0.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
   const SessionOptions& options() const { return options_; }
+  Rank rank() const { return group_.rank(); }
+  // Does what rank 0's session and runner do, until that one ends.
+  void follow(const std::stop_token& stop);
+  // Each rank's part of the last load; on rank 0 of several.
+  std::span<const RankLoad> rank_loads() const { return rank_loads_; }
+  // Error(usage) that begins with `what`, where there are several ranks.
+  void need_one_rank(std::string_view what) const;
   Model& model() { return checkpoint_.model(); }
   const Model& model() const { return checkpoint_.model(); }
   const DecoderSpec& spec() const { return model().root->spec(); }
@@ -170,6 +191,14 @@ class Session {
 
  private:
   Session(SessionOptions options, Session* target);
+  bool leads() const { return rank().size > 1 && rank().rank == 0; }
+  template <class Work>
+  void with_ranks(Work work);
+  void set_limits();
+  void follow_command(std::span<const std::byte> message, const std::stop_token& stop);
+  void place_here(const RunShape& shape);
+  void load_here(LoadProgress& progress, const std::stop_token& stop);
+  void equal_ranks(MemoryPlan& plan) const;
   void note_runtime(uint64_t peak_before);
   uint64_t grown() const;
   void set_device_budget();
@@ -202,6 +231,9 @@ class Session {
   BlockCosts block_costs() const;
 
   SessionOptions options_;
+  SoloGroup solo_;
+  const Group& group_;
+  std::vector<RankLoad> rank_loads_;
   Session* target_;                     // of a draft model: its target's session; null: none
   std::unique_ptr<Ledger> own_ledger_;  // none: the target's
   Ledger& ledger_;

@@ -67,11 +67,12 @@ bool Session::loaded_from_disk() const {
 }
 
 bool Session::tries_shapes() const {
-  return options_.reader == io::ReaderKind::automatic && !read_shape_.is_settled();
+  return options_.reader == io::ReaderKind::automatic && !read_shape_.is_settled() &&
+         rank().size == 1;
 }
 
 void Session::learn_load() {
-  if (!loaded_from_disk()) return;
+  if (!loaded_from_disk() || rank().size > 1) return;  // ranks share a disk
   learn_shape();
   const Observation seen{RateKind::disk, load_report().disk_rate.value_or(0)};
   if (load_report().disk_rate) remember({&seen, 1});
@@ -106,6 +107,7 @@ void Session::learn_pass(double seconds) {
   // After a shrink passes of two kinds were timed, and another reader than the usual one is no
   // measure.
   if (seconds <= 0 || past_peak_ > 0 || options_.reader != io::ReaderKind::automatic) return;
+  if (rank().size > 1) return;  // they share the machine
   if (memory_plan().has(Tier::disk)) learn_memory();
   const SpillLayout none;
   const SpillLayout& spilled = spill() && spill()->ready() ? spill()->layout() : none;

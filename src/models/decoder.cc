@@ -6,13 +6,24 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "src/device/range.h"
 #include "src/nn/weight_stream.h"
 
 namespace sluice {
 namespace {
 
+// Ranks divide a large vocabulary at the blocks that scales may have, and any at whole panels.
+Dimension vocabulary_of(const DecoderSpec& spec, Rank rank) {
+  const bool is_large = spec.vocab_size >= kPanelRows * kScaleBlock * rank.size;
+  return {.size = spec.vocab_size, .multiple_of = is_large ? kScaleBlock : kPanelRows};
+}
+
 void check_ranks(const DecoderSpec& spec, Rank rank) {
+  if (rank.size > 1 && spec.vocab_size < rank.size * kPanelRows) {
+    fail(ErrorKind::usage, "--tensor-parallel-size {}: a vocabulary of {} has too little for each",
+         rank.size, spec.vocab_size);
+  }
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers)
       std::visit([&](const auto& held) { held.check_ranks(rank); }, mixer.mixer);
@@ -28,10 +39,11 @@ void check_ranks(const DecoderSpec& spec, Rank rank) {
 // The bias of a head whose matrix is the embedding's table.
 class HeadBias : public Module {
  public:
-  explicit HeadBias(const DecoderSpec& spec) : Module(spec.head) {
+  HeadBias(const DecoderSpec& spec, const Dimension& vocabulary, Rank rank) : Module(spec.head) {
     const std::string name = spec.head + ".bias";
-    bias_ =
-        &add_param(make_vector(name, ParamRole::bias, {{name, spec.vocab_size}}, {}, kPanelRows));
+    bias_ = &add_param(make_vector(name, ParamRole::bias,
+                                   {{name, vocabulary.size, 0, Shard::by_rows(vocabulary)}}, rank,
+                                   kPanelRows));
   }
   const Param* bias() const { return bias_; }
 
@@ -41,10 +53,11 @@ class HeadBias : public Module {
 
 }  // namespace
 
-InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding), spec_(spec) {
+InputEmbedding::InputEmbedding(const DecoderSpec& spec, const Dimension& vocabulary, Rank rank)
+    : Module(spec.embedding), spec_(spec) {
   tokens_ =
       &add_child<Embedding>(spec.embedding, spec.embedding_from_head ? spec.head : spec.embedding,
-                            spec.vocab_size, spec.output_size(), spec.tie_word_embeddings);
+                            vocabulary, spec.output_size(), spec.tie_word_embeddings, rank);
   if (spec.embedding_size > 0) {
     const std::string& name = spec.input_projection;
     projection_ = &add_child<Linear>(name, std::vector<LinearPart>{{name, spec.hidden_size}},
@@ -55,14 +68,15 @@ InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding)
                              spec.embedding_norm.bias);
   }
   if (!spec.positions.empty()) {
-    positions_ =
-        &add_child<Embedding>(spec.positions, spec.positions,
-                              spec.max_positions + spec.first_position, spec.hidden_size, false);
+    positions_ = &add_child<Embedding>(spec.positions, spec.positions,
+                                       Dimension{.size = spec.max_positions + spec.first_position},
+                                       spec.hidden_size, false);
   }
   if (!spec.layer_inputs) return;
   const LayerInputsSpec& inputs = *spec.layer_inputs;
   const int64_t columns = inputs.width * std::ssize(spec.layers);
-  layer_table_ = &add_child<Embedding>(inputs.table, inputs.table, spec.vocab_size, columns, false);
+  layer_table_ = &add_child<Embedding>(inputs.table, inputs.table,
+                                       Dimension{.size = spec.vocab_size}, columns, false);
   layer_projection_ =
       &add_child<Linear>(inputs.projection, std::vector<LinearPart>{{inputs.projection, columns}},
                          spec.hidden_size, false, Rank{});
@@ -75,17 +89,17 @@ void InputEmbedding::forward(const Context& context, const StepRows& rows,
   const int64_t count = std::ssize(rows.ids);
   Tensor residual = act.residual(count);
   if (projection_ == nullptr) {
-    tokens_->forward(kernels, rows.ids, rows.host_ids, residual);
+    tokens_->forward(context, rows.ids, rows.host_ids, residual);
   } else {
     const Tensor tokens = act.normed(count).columns(0, spec_.embedding_size);
-    tokens_->forward(kernels, rows.ids, rows.host_ids, tokens);
+    tokens_->forward(context, rows.ids, rows.host_ids, tokens);
     projection_->forward(context, tokens, act.wide_residual(count, spec_.hidden_size));
   }
   if (spec_.embedding_multiplier != 1) kernels.scale(residual, spec_.embedding_multiplier, nullptr);
   if (norm_ != nullptr) norm_->forward(kernels, residual, residual);
   if (layer_table_ != nullptr) compute_layer_inputs(context, rows, act);
   if (positions_ == nullptr) return;
-  positions_->forward(kernels, rows.positions, rows.host_positions,
+  positions_->forward(context, rows.positions, rows.host_positions,
                       act.normed(count).columns(0, residual.cols));
 }
 
@@ -99,7 +113,7 @@ void InputEmbedding::compute_layer_inputs(const Context& context, const StepRows
   layer_projection_->forward(context, act.residual(count), wide);
   kernels.scale(sum, inputs.projection_multiplier, nullptr);
   layer_norm_->forward(kernels, sum, sum);
-  layer_table_->forward(kernels, rows.ids, rows.host_ids, of_table);
+  layer_table_->forward(context, rows.ids, rows.host_ids, of_table);
   kernels.scale(of_table, inputs.table_multiplier, nullptr);
   kernels.add(sum, of_table);
   kernels.scale(sum, inputs.multiplier, nullptr);
@@ -238,9 +252,12 @@ std::vector<std::vector<KvSpec>> DecoderLayer::kv_specs() const {
 }
 
 CausalLM::CausalLM(DecoderSpec spec, Rank rank)
-    : Module("model"), spec_(std::move(spec)), rank_(rank) {
+    : Module("model"),
+      spec_(std::move(spec)),
+      rank_(rank),
+      vocabulary_(vocabulary_of(spec_, rank)) {
   check_ranks(spec_, rank);
-  embedding_ = &add_child<InputEmbedding>(spec_);
+  embedding_ = &add_child<InputEmbedding>(spec_, vocabulary_, rank);
   units_.push_back(embedding_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
     layers_.push_back(&add_child<DecoderLayer>(spec_, i, mixers_, rank));
@@ -260,14 +277,15 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
   if (!spec_.has_head) return;
   head_ = &embedding_->table();
   if (!spec_.tie_word_embeddings) {
-    Linear& head =
-        add_child<Linear>(spec_.head, std::vector<LinearPart>{{spec_.head, spec_.vocab_size}},
-                          spec_.output_size(), spec_.head_bias, Rank{}, ParamRole::head);
+    Linear& head = add_child<Linear>(
+        spec_.head,
+        std::vector<LinearPart>{{spec_.head, spec_.vocab_size, Shard::by_rows(vocabulary_)}},
+        spec_.output_size(), spec_.head_bias, rank, ParamRole::head);
     head_ = &head.weight();
     head_bias_ = head.bias();
     units_.push_back(&head);
   } else if (spec_.head_bias) {
-    HeadBias& head = add_child<HeadBias>(spec_);
+    HeadBias& head = add_child<HeadBias>(spec_, vocabulary_, rank);
     head_bias_ = head.bias();
     units_.push_back(&head);
   }
@@ -350,7 +368,12 @@ void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) cons
   if (spec_.logit_soft_cap > 0) kernels.soft_cap(logits, spec_.logit_soft_cap);
 }
 
-int64_t CausalLM::logits_cols() const { return has_head() ? head_->rows : kPanelRows; }
+int64_t CausalLM::head_cols() const { return has_head() ? head_->rows : kPanelRows; }
+
+int64_t CausalLM::logits_cols() const {
+  if (rank_.size == 1 || !has_head()) return head_cols();
+  return ceil_div(spec_.vocab_size, kPanelRows) * kPanelRows;
+}
 
 WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
   WorkspaceNeeds needs{max_rows, spec_.hidden_size};

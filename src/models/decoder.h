@@ -26,7 +26,8 @@ struct Batch {
 // The tables that rows of the residual stream begin with.
 class InputEmbedding : public Module {
  public:
-  InputEmbedding(const DecoderSpec& spec);  // which outlives it
+  // `spec` outlives it. `vocabulary`: rows of the table of tokens, as ranks divide it.
+  InputEmbedding(const DecoderSpec& spec, const Dimension& vocabulary, Rank rank);
   // Positions, where the model has a table of them, are left in act.normed, to be added by the
   // first layer.
   void forward(const Context& context, const StepRows& rows, const Activations& act) const;
@@ -119,9 +120,12 @@ class CausalLM : public Module {
   // with the weights where they are now.
   bool waits(const Kernels& kernels, size_t unit) const;
   bool has_head() const { return head_ != nullptr; }
-  // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
-  // are padding.
+  // Computes this rank's part of the logits [rows, head_cols()] of rows of the final norm's output:
+  // tokens head_share(), then padding.
   void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;
+  int64_t head_cols() const;
+  Share head_share(int rank) const { return vocabulary_.share({rank, rank_.size}); }
+  // Columns of all ranks' logits; those past vocab_size are padding.
   int64_t logits_cols() const;
   // Tells that weights are in groups (quant/groups.h), which need more scratch.
   void use_grouped_weights() { grouped_weights_ = true; }
@@ -131,6 +135,7 @@ class CausalLM : public Module {
  private:
   DecoderSpec spec_;
   Rank rank_;
+  Dimension vocabulary_;
   size_t mixers_ = 0;
   std::vector<KvScales> kv_scales_;
   bool grouped_weights_ = false;

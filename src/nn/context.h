@@ -2,27 +2,9 @@
 #pragma once
 
 #include "kernels/kernels.h"
-#include "src/nn/shard.h"
+#include "src/nn/group.h"
 
 namespace sluice {
-
-// The ranks that compute one model together, seen from one of them. Each has a part of the weights
-// (src/nn/shard.h); activations between blocks are whole on every rank.
-class Group {
- public:
-  virtual ~Group() = default;
-  virtual Rank rank() const = 0;
-  // y becomes the sum of all ranks' y, added in the order of ranks, so that every rank has the same
-  // bits. Work of `stream`, which y is work of.
-  virtual void sum(Tensor y, DeviceStream& stream) const = 0;
-};
-
-// One rank, whose sums are complete.
-class SoloGroup final : public Group {
- public:
-  Rank rank() const override { return {}; }
-  void sum(Tensor, DeviceStream&) const override {}
-};
 
 struct Context {
   const Kernels& kernels;

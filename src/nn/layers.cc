@@ -1,5 +1,6 @@
 #include "src/nn/layers.h"
 
+#include <array>
 #include <utility>
 
 #include "src/nn/weight_stream.h"
@@ -122,21 +123,48 @@ void Norm::forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor
   kernels.add_norm(residual, x, weight(), params(), y);
 }
 
-Embedding::Embedding(std::string path, const std::string& source, int64_t rows, int64_t size,
-                     bool tied_to_head)
-    : Module(std::move(path)) {
+Embedding::Embedding(std::string path, const std::string& source, const Dimension& rows,
+                     int64_t size, bool tied_to_head, Rank rank)
+    : Module(std::move(path)), own_(rows.share(rank)), is_cut_(own_.count < rows.size) {
   WeightLayout layout = tied_to_head ? WeightLayout::packed : WeightLayout::rows;
-  table_ = &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout,
-                                  {{source + ".weight", rows, size, Shard::whole()}}, {}));
+  table_ =
+      &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout,
+                             {{source + ".weight", rows.size, size, Shard::by_rows(rows)}}, rank));
 }
 
-void Embedding::forward(const Kernels& kernels, std::span<const int32_t> ids,
+void Embedding::look_up(const Kernels& kernels, std::span<const int32_t> ids,
                         std::span<const int32_t> host_ids, Tensor y) const {
   if (table_->stream != nullptr) {
     table_->stream->embed(*table_, host_ids, y, kernels.stream());
   } else {
     kernels.embed(table_->value, ids, y);
   }
+}
+
+// Each row is one rank's, and zero on the others, so that the sum is exact.
+void Embedding::forward(const Context& context, std::span<const int32_t> ids,
+                        std::span<const int32_t> host_ids, Tensor y) const {
+  const Kernels& kernels = context.kernels;
+  if (!is_cut_) return look_up(kernels, ids, host_ids, y);
+  constexpr size_t kMost = 64;
+  auto is_own = [&](size_t i) {
+    return host_ids[i] >= own_.begin && host_ids[i] < own_.begin + own_.count;
+  };
+  for (size_t i = 0; i < host_ids.size();) {
+    const auto first = static_cast<int64_t>(i);
+    if (!is_own(i++)) {
+      kernels.stream().clear(y.rows_from(first, 1).data,
+                             static_cast<uint64_t>(y.cols) * sizeof(float));
+      continue;
+    }
+    std::array<int32_t, kMost> rows{};
+    size_t count = 0;
+    for (--i; i < host_ids.size() && count < kMost && is_own(i); ++i)
+      rows[count++] = static_cast<int32_t>(host_ids[i] - own_.begin);
+    const std::span<const int32_t> found = std::span(rows).first(count);
+    look_up(kernels, found, found, y.rows_from(first, static_cast<int64_t>(count)));
+  }
+  context.group.sum(y, kernels.stream());
 }
 
 }  // namespace sluice

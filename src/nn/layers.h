@@ -88,16 +88,22 @@ class Norm : public Module {
 // same matrix, which is then stored packed.
 class Embedding : public Module {
  public:
-  // `source`: the checkpoint tensor that it is, without ".weight".
-  Embedding(std::string path, const std::string& source, int64_t rows, int64_t size,
-            bool tied_to_head);
+  // `source`: the checkpoint tensor that it is, without ".weight". `rows`: of which ranks have
+  // parts, if `rank` is one of several.
+  Embedding(std::string path, const std::string& source, const Dimension& rows, int64_t size,
+            bool tied_to_head, Rank rank = {});
   // y = the rows `ids`, which lie in the device's memory and in the host's.
-  void forward(const Kernels& kernels, std::span<const int32_t> ids,
+  void forward(const Context& context, std::span<const int32_t> ids,
                std::span<const int32_t> host_ids, Tensor y) const;
   const Param& table() const { return *table_; }
 
  private:
+  void look_up(const Kernels& kernels, std::span<const int32_t> ids,
+               std::span<const int32_t> host_ids, Tensor y) const;
+
   Param* table_;
+  Share own_;  // rows of this rank
+  bool is_cut_;
 };
 
 }  // namespace sluice

@@ -172,9 +172,22 @@ WorkspaceNeeds workspace_needs(const CausalLM& model, const KvLayout& layout, co
   return needs;
 }
 
+uint64_t part_of_logits(const CausalLM& model, int64_t rows) {
+  const uint64_t row = static_cast<uint64_t>(model.logits_cols()) * sizeof(float) +
+                       (1 + kTopTokens) * sizeof(TokenLogit) + sizeof(int32_t);
+  return round_up(static_cast<uint64_t>(rows) * row, 64);
+}
+
+int64_t part_stride(const CausalLM& model) {
+  int64_t widest = model.head_cols();
+  for (int r = 0; r < model.rank().size; ++r) widest = std::max(widest, model.head_share(r).count);
+  return widest;
+}
+
 uint64_t logits_bytes(const CausalLM& model, int64_t rows) {
-  return static_cast<uint64_t>(rows) * (static_cast<uint64_t>(model.logits_cols()) * sizeof(float) +
-                                        (1 + kTopTokens) * sizeof(TokenLogit) + sizeof(int32_t));
+  const uint64_t all = part_of_logits(model, rows);
+  if (model.rank().size == 1) return all;
+  return all + static_cast<uint64_t>(rows * part_stride(model)) * sizeof(float);
 }
 
 uint64_t rope_bytes(const WorkspaceNeeds& needs) {

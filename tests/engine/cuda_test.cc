@@ -266,8 +266,9 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
   LoadProgress progress;
   session.load(progress, {});
   // Costs that make computing a block slower than bringing it back.
+  const SoloGroup alone;
   Runner runner(*session.model().root, session.ledger(), session.memory_plan(), shape,
-                {1, {0, 0.01, 0.1}, {0, 0.01, 0.1}});
+                {1, {0, 0.01, 0.1}, {0, 0.01, 0.1}}, alone);
   auto generate = [&](const std::vector<std::vector<int32_t>>& prompts) {
     Engine engine(runner, nullptr, 4);
     std::vector<OutputId> ids;

@@ -36,8 +36,8 @@ class LoadedWithSwap {
     session_.load(progress, {});
     // Costs that make computing a block of so small a model slower than reading it from disk.
     BlockCosts costs{1, {0, 0.01, 0.1}, {0, 0.01, 0.1}};
-    runner_.emplace(*session_.model().root, session_.ledger(), session_.memory_plan(), shape,
-                    costs);
+    runner_.emplace(*session_.model().root, session_.ledger(), session_.memory_plan(), shape, costs,
+                    alone_);
   }
   Runner& runner() { return *runner_; }
 
@@ -53,6 +53,7 @@ class LoadedWithSwap {
     return o;
   }
   Session session_;
+  SoloGroup alone_;
   std::optional<Runner> runner_;
 };
 

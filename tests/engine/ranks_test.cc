@@ -1,138 +1,17 @@
-// Models cut for several ranks, which compute together: each is a thread with a part of the
-// weights, and what they compute is what one computes.
+// Models cut for several ranks, which compute together: each is a thread with a session of its own,
+// and what they compute is what one computes.
 #include <gtest/gtest.h>
 
-#include <barrier>
-#include <numeric>
 #include <thread>
 
 #include "src/base/error.h"
-#include "src/memory/buffer.h"
-#include "src/models/rope.h"
-#include "tests/engine/in_memory.h"
-#include "tests/quant/storage.h"
+#include "tests/engine/how.h"
+#include "tests/support/thread_group.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-
-// State that ranks share; they are threads.
-struct Meeting {
-  explicit Meeting(int size) : barrier(size), parts(static_cast<size_t>(size)) {}
-  std::barrier<> barrier;
-  std::vector<Tensor> parts;
-};
-
-class ThreadGroup final : public Group {
- public:
-  ThreadGroup(Rank rank, Meeting& meeting) : rank_(rank), meeting_(meeting) {}
-  Rank rank() const override { return rank_; }
-  void sum(Tensor y, DeviceStream&) const override {
-    meeting_.parts[static_cast<size_t>(rank_.rank)] = y;
-    meeting_.barrier.arrive_and_wait();
-    std::vector<float> total(static_cast<size_t>(y.rows * y.cols));
-    for (Tensor& part : meeting_.parts) {
-      for (int64_t i = 0; i < y.rows * y.cols; ++i)
-        total[static_cast<size_t>(i)] += part.row<float>(i / y.cols)[i % y.cols];
-    }
-    meeting_.barrier.arrive_and_wait();
-    for (int64_t i = 0; i < y.rows * y.cols; ++i)
-      y.row<float>(i / y.cols)[i % y.cols] = total[static_cast<size_t>(i)];
-  }
-
- private:
-  Rank rank_;
-  Meeting& meeting_;
-};
-
-// One rank's part of a model in memory.
-class RankModel {
- public:
-  RankModel(const fs::path& directory, Rank rank)
-      : loaded_(directory, rank, {uint64_t{256} * 1024, uint64_t{1024} * 1024}) {}
-
-  // Logits of every token.
-  std::vector<std::vector<float>> compute(const std::vector<int32_t>& ids, const Group& group) {
-    const CausalLM& root = *loaded_.model.root;
-    const DecoderSpec& spec = root.spec();
-    const int64_t rows = std::ssize(ids);
-    auto act_memory = memory(Activations::bytes(spec, rows, root.rank()));
-    Activations act(spec, rows, root.rank(), act_memory);
-    ThreadPool pool(1);
-    auto scratch = memory(cpu_workspace_bytes(root.workspace_needs(rows), 1));
-    auto kernels = make_cpu_kernels(Isa::automatic, Compute::f32, pool, scratch);
-    const int64_t half = spec.angle_columns();
-    const uint64_t angles = static_cast<uint64_t>(rows * half) * sizeof(float);
-    Tensor cos{memory(angles).data(), DType::f32, rows, half, half};
-    Tensor sin{memory(angles).data(), DType::f32, rows, half, half};
-    rope_tables(spec.ropes, {0, rows}, cos, sin);
-    std::vector<std::vector<LayerKv>> mixers;
-    for (const std::vector<KvSpec>& specs : root.kv_specs()) {
-      if (specs.front().kind == KvKind::state) {
-        mixers.push_back(states(specs));
-        continue;
-      }
-      if (const auto of = specs.front().shared_with) {
-        mixers.push_back(mixers[*of]);
-        continue;
-      }
-      KvCache cache = kv_cache_of(specs.front(), {.dtype = DType::f32}, rows);
-      cache.blocks = 1;
-      cache.block_stride = kv_block_bytes(cache);
-      cache.keys = memory(static_cast<uint64_t>(cache.block_stride)).data();
-      cache.values = cache.latent ? cache.keys : cache.keys + kv_key_bytes(cache);
-      mixers.push_back({LayerKv{0, cache}});
-    }
-    const std::vector<int32_t> table{0};
-    const SequenceChunk chunk{0, rows, 0, table};
-    std::vector<int64_t> slots(ids.size());
-    std::iota(slots.begin(), slots.end(), 0);
-    std::vector<int32_t> positions(ids.size());
-    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(spec.first_position));
-    const std::vector<float> slopes = root.alibi_slopes();
-    const KvRows kv{{&chunk, 1}, slots};
-    const StepRows step{.ids = ids,
-                        .host_ids = ids,
-                        .kv = {&kv, 1},
-                        .cos = cos,
-                        .sin = sin,
-                        .positions = positions,
-                        .host_positions = positions,
-                        .alibi_slopes = slopes};
-    for (size_t unit = 0; unit < root.forward_units(); ++unit)
-      root.forward({*kernels, group}, {step, mixers}, act, unit);
-    Tensor logits{memory(static_cast<uint64_t>(rows * root.logits_cols()) * sizeof(float)).data(),
-                  DType::f32, rows, root.logits_cols(), root.logits_cols()};
-    root.logits(*kernels, act.normed(rows).columns(0, spec.hidden_size), logits);
-    std::vector<std::vector<float>> all;
-    for (int64_t r = 0; r < rows; ++r)
-      all.emplace_back(logits.row<float>(r), logits.row<float>(r) + spec.vocab_size);
-    return all;
-  }
-
- private:
-  // Each alone in a page.
-  std::vector<LayerKv> states(const std::vector<KvSpec>& specs) {
-    std::vector<LayerKv> all;
-    for (const KvSpec& spec : specs) {
-      const int64_t rows = spec.heads * spec.key_dim, bytes = kv_state_bytes(spec);
-      all.push_back({.state = {.pages = memory(static_cast<uint64_t>(bytes)).data(),
-                               .page_bytes = bytes,
-                               .blocks = 1,
-                               .rows = rows,
-                               .cols = spec.value_dim,
-                               .page_rows = rows}});
-    }
-    return all;
-  }
-  std::span<std::byte> memory(uint64_t bytes) {
-    return {memory_.emplace_back(test::aligned_bytes(bytes)).get(), bytes};
-  }
-
-  test::InMemory loaded_;
-  std::vector<test::AlignedBytes> memory_;
-};
 
 // Returns whether config.json allows so many ranks.
 bool divides(const fs::path& model, int size) {
@@ -145,6 +24,36 @@ bool divides(const fs::path& model, int size) {
   }
 }
 
+// Does `lead` with the session of rank 0, which the others follow.
+template <class Lead>
+void on_ranks(const fs::path& model, int size, const test::How& how, const Lead& lead) {
+  test::Meeting meeting(size);
+  std::vector<std::jthread> ranks;
+  for (int r = 0; r < size; ++r) {
+    ranks.emplace_back([&, r] {
+      SessionOptions options = test::options_for(model, how);
+      options.ranks = std::make_shared<test::ThreadGroup>(Rank{r, size}, meeting);
+      Session session(std::move(options));
+      if (r > 0) return session.follow({});
+      lead(session);
+    });
+  }
+}
+
+// The outcome of a golden's prompt and greedy tokens on so many ranks.
+test::Outcome run_on_ranks(const fs::path& model, const test::Golden& golden, int size,
+                           const test::How& how) {
+  test::Outcome outcome;
+  on_ranks(model, size, how, [&](Session& session) {
+    const int64_t prompt = std::ssize(golden.ids), more = std::ssize(golden.greedy);
+    session.place(session.run_shape(prompt + more, prompt, prompt));
+    LoadProgress progress;
+    session.load(progress, {});
+    outcome = test::run_prompt(session, golden.ids, more, how.chunk);
+  });
+  return outcome;
+}
+
 class RanksTest : public testing::TestWithParam<fs::path> {};
 
 TEST_P(RanksTest, TogetherComputeTheGoldenLogits) {
@@ -154,19 +63,12 @@ TEST_P(RanksTest, TogetherComputeTheGoldenLogits) {
   for (int size : {1, 2, 3, 4}) {
     if (!divides(GetParam(), size)) continue;
     SCOPED_TRACE(testing::Message() << size << " ranks");
-    Meeting meeting(size);
-    std::vector<test::Outcome> outcomes(static_cast<size_t>(size));
-    std::vector<std::jthread> ranks;
-    for (int r = 0; r < size; ++r) {
-      ranks.emplace_back([&, r] {
-        const Rank rank{r, size};
-        outcomes[static_cast<size_t>(r)].logits =
-            RankModel(GetParam(), rank).compute(golden.ids, ThreadGroup(rank, meeting));
-      });
-    }
-    ranks.clear();
-    file.expect_float32(outcomes[0], golden);
-    for (const test::Outcome& other : outcomes) EXPECT_EQ(other.logits, outcomes[0].logits);
+    const test::How how{.dtype = DtypeChoice::f32, .threads = 1};
+    const test::Outcome outcome = run_on_ranks(GetParam(), golden, size, how);
+    file.expect_float32(outcome, golden);
+    const test::How otherwise{.dtype = DtypeChoice::f32, .threads = 2, .chunk = 3};
+    if (size != 2) continue;
+    EXPECT_EQ(run_on_ranks(GetParam(), golden, size, otherwise).logits, outcome.logits);
   }
 }
 
@@ -174,6 +76,96 @@ INSTANTIATE_TEST_SUITE_P(Bundled, RanksTest, testing::ValuesIn(test::bundled_mod
                          test::golden_name);
 INSTANTIATE_TEST_SUITE_P(Shared, RanksTest, testing::ValuesIn(test::shared_models()),
                          test::golden_name);
+
+// A rank reads its rows, and of matrices whose columns ranks divide whole rows. Every rank reads
+// what is not divided; more ranks than KV heads share these.
+TEST(Ranks, ReadTheirParts) {
+  const fs::path model = test::source_dir() / "tools/demo-model";  // of 2 KV heads
+  constexpr double kBlocks = 1.05;  // whole blocks of a disk are read
+  uint64_t whole = 0, on_every_rank = 0, of_kv_heads = 0;
+  {
+    Session session(test::options_for(model, {}));
+    session.place(session.run_shape(16, 8, 1));
+    for (const TensorPlan& t : session.read_plan().tensors) {
+      const uint64_t bytes = session.read_plan().needed_bytes(t);
+      const std::string& name = t.stored->name;
+      whole += bytes;
+      if (name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight") ||
+          name.find("norm") != std::string::npos)
+        on_every_rank += bytes;
+      if (name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight")) of_kv_heads += bytes;
+    }
+  }
+  for (uint64_t size : {2, 4}) {
+    const uint64_t least = whole + (size - 1) * on_every_rank + (size / 2 - 1) * of_kv_heads;
+    on_ranks(model, static_cast<int>(size), {}, [&](Session& session) {
+      session.place(session.run_shape(16, 8, 1));
+      LoadProgress progress;
+      session.load(progress, {});
+      uint64_t sum = 0;
+      for (const RankLoad& load : session.rank_loads()) sum += load.bytes_read;
+      EXPECT_GE(sum, least);
+      EXPECT_LE(static_cast<double>(sum), kBlocks * static_cast<double>(least));
+    });
+  }
+}
+
+// Steps of several sequences, a fork and swapped blocks are the same on every rank.
+TEST(Ranks, FollowAnEngine) {
+  const fs::path model = test::bundled_model("llama_rope_dynamic");
+  auto run = [&](Session& session) {
+    session.place(session.run_shape(400, 60, 4, 4));
+    LoadProgress progress;
+    session.load(progress, {});
+    Engine engine(session.runner(), nullptr, 4);
+    for (int i = 0; i < 6; ++i) {
+      Request request;
+      for (int t = 0; t < 10 + 8 * i; ++t) request.prompt.push_back(3 + (t * (i % 3 + 1)) % 50);
+      request.max_tokens = 12;
+      request.n = i == 2 ? 2 : 1;
+      request.lookup = true;
+      request.sampling.temperature = i == 2 ? 1 : 0;
+      request.sampling.seed = 7;
+      engine.add(std::move(request));
+    }
+    std::vector<std::vector<int32_t>> ids;
+    std::vector<OutputId> ended;
+    while (!engine.idle())
+      for (const Output& out : engine.step({}))
+        if (out.finished) ended.push_back(out.id);
+    std::ranges::sort(ended);
+    for (OutputId id : ended) ids.push_back(engine.take(id).ids);
+    return ids;
+  };
+  const test::How how{.dtype = DtypeChoice::f32};
+  Session alone(test::options_for(model, how));
+  const auto expected = run(alone);
+  on_ranks(model, 2, how, [&](Session& session) { EXPECT_EQ(run(session), expected); });
+}
+
+TEST(Ranks, FailTogether) {
+  const fs::path model = test::bundled_model("llama_rope_dynamic");
+  on_ranks(model, 2, {}, [&](Session& session) {
+    EXPECT_THROW(session.need_one_rank("this"), Error);
+    session.place(session.run_shape(16, 8, 1));  // and ends without a load
+  });
+  test::Meeting meeting(2);
+  std::vector<std::jthread> ranks;
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back([&, r] {
+      SessionOptions options = test::options_for(model, {});
+      options.ranks = std::make_shared<test::ThreadGroup>(Rank{r, 2}, meeting);
+      if (r == 1) options.model = "/nowhere";
+      try {
+        Session session(std::move(options));
+        ADD_FAILURE();
+      } catch (const Error& e) {
+        EXPECT_EQ(e.kind(), ErrorKind::refused);
+        EXPECT_TRUE(std::string(e.what()).starts_with("rank 1: ")) << e.what();
+      }
+    });
+  }
+}
 
 }  // namespace
 }  // namespace sluice

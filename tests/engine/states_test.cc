@@ -40,8 +40,13 @@ class StatesTest : public testing::TestWithParam<const char*> {
   }
   // Costs make computing a block of so small a model slower than reading it from disk.
   static Runner runner(Session& session, const RunShape& shape) {
-    return {*session.model().root, session.ledger(), session.memory_plan(), shape,
-            BlockCosts{100, {0, 0.01, 0.1}, {0, 0.01, 0.1}}};
+    static const SoloGroup alone;
+    return {*session.model().root,
+            session.ledger(),
+            session.memory_plan(),
+            shape,
+            BlockCosts{100, {0, 0.01, 0.1}, {0, 0.01, 0.1}},
+            alone};
   }
 
   mutable RunShape shape_;

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "src/nn/layers.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
+#include "tests/support/thread_group.h"
 
 namespace sluice {
 namespace {
@@ -21,24 +23,6 @@ Tensor tensor(std::vector<float>& values, int64_t rows) {
   int64_t cols = std::ssize(values) / rows;
   return {reinterpret_cast<std::byte*>(values.data()), DType::f32, rows, cols, cols};
 }
-
-// Ranks that take turns, in their order: each adds to what those before it have.
-class Turns final : public Group {
- public:
-  Turns(Rank rank, std::vector<float>& total) : rank_(rank), total_(total) {}
-  Rank rank() const override { return rank_; }
-  void sum(Tensor y, DeviceStream&) const override {
-    total_.resize(static_cast<size_t>(y.rows * y.cols));
-    for (int64_t r = 0; r < y.rows; ++r) {
-      for (int64_t c = 0; c < y.cols; ++c)
-        y.row<float>(r)[c] = total_[static_cast<size_t>(r * y.cols + c)] += y.row<float>(r)[c];
-    }
-  }
-
- private:
-  Rank rank_;
-  std::vector<float>& total_;
-};
 
 // One linear layer's weight [outputs, inputs] and bias, as a checkpoint has them.
 struct Stored {
@@ -67,8 +51,6 @@ struct Stored {
 
 TEST(Ranks, OfDividedInputsAddUpAndAddTheBiasOnce) {
   Random random("Ranks.OfDividedInputsAddUpAndAddTheBiasOnce");
-  ThreadPool pool(1);
-  auto kernels = make_cpu_kernels(Isa::reference, Compute::f32, pool, {});
   for (int64_t units : {4, 7, 12}) {
     const int64_t unit = 3, rows = 2;
     Stored stored{16 * random.between(1, 3), units * unit, {}, {}, {}};
@@ -79,19 +61,32 @@ TEST(Ranks, OfDividedInputsAddUpAndAddTheBiasOnce) {
     for (float& v : x) v = random.normal();
     std::vector<float> whole;
     for (int size = 1; size <= 4; ++size) {
-      std::vector<float> total, y;
+      test::Meeting meeting(size);
+      std::vector<std::vector<float>> sums(static_cast<size_t>(size));
+      std::vector<std::unique_ptr<Layer>> layers;
+      const Dimension inputs{.size = stored.inputs, .unit = unit};
       for (int r = 0; r < size; ++r) {
-        const Dimension inputs{.size = stored.inputs, .unit = unit};
-        const Rank rank{r, size};
         const std::vector<LinearPart> parts{{"l", stored.outputs, Shard::by_cols(inputs)}};
-        Layer layer("l", parts, stored.inputs, true, rank);
-        stored.load(layer);
-        y.assign(static_cast<size_t>(rows * stored.outputs), 0);
-        const Share share = inputs.share(rank);
-        const Turns group(rank, total);
-        layer.forward({*kernels, group}, tensor(x, rows).columns(share.begin, share.count),
-                      tensor(y, rows));
+        layers.push_back(std::make_unique<Layer>("l", parts, stored.inputs, true, Rank{r, size}));
+        stored.load(*layers.back());
       }
+      std::vector<std::jthread> ranks;
+      for (int r = 0; r < size; ++r) {
+        ranks.emplace_back([&, r] {
+          ThreadPool pool(1);
+          auto kernels = make_cpu_kernels(Isa::reference, Compute::f32, pool, {});
+          const test::ThreadGroup group({r, size}, meeting);
+          std::vector<float>& y = sums[static_cast<size_t>(r)];
+          y.assign(static_cast<size_t>(rows * stored.outputs), 0);
+          const Share share = inputs.share(group.rank());
+          layers[static_cast<size_t>(r)]->forward({*kernels, group},
+                                                  tensor(x, rows).columns(share.begin, share.count),
+                                                  tensor(y, rows));
+        });
+      }
+      ranks.clear();
+      const std::vector<float>& y = sums.front();
+      for (const std::vector<float>& other : sums) ASSERT_EQ(other, y) << "on every rank the same";
       if (size == 1) whole = y;
       for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], whole[i], 1e-4) << size << " ranks";
     }

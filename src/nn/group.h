@@ -1,0 +1,102 @@
+// The ranks that compute one model together, seen from one of them. Each has a part of the weights
+// (src/nn/shard.h); activations between blocks are whole on every rank. Rank 0 leads: it schedules,
+// samples and writes, and tells the others what to compute (src/engine/step_data.h). An error
+// before others wait for a rank is agreed on, and said by rank 0; a later one is said by its rank,
+// and the launcher ends all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stop_token>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "src/base/error.h"
+#include "src/nn/shard.h"
+
+namespace sluice {
+
+// One thread at a time may call a group.
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual Rank rank() const = 0;
+  // The numbers of ranks that share this host's memory, and this process's CPUs; itself included.
+  struct Sharing {
+    int host = 1;
+    int cpus = 1;
+  };
+  virtual Sharing sharing() const { return {}; }
+
+  // Returns the bytes of all ranks, one after another in the order of ranks: as many of each, at
+  // most kMostGathered, which caches hold. Valid until the next call.
+  static constexpr size_t kMostGathered = size_t{32} * 1024;
+  virtual std::span<const std::byte> all_gather(std::span<const std::byte> own) const = 0;
+  // Rank 0 tells a message to all others, which hear it. They wait for as long as it takes;
+  // Error(runtime) when `stop` is requested and rank 0 says nothing for some seconds.
+  virtual void tell(std::span<const std::byte> message) const = 0;
+  virtual void hear(std::vector<std::byte>& message, const std::stop_token& stop) const = 0;
+
+  // Makes y the sum of all ranks' y, added in the order of ranks, so that every rank has the same
+  // bits. Waits for the work of `stream`, which y is work of, in the host's memory.
+  void sum(Tensor y, DeviceStream& stream) const;
+  // Puts the columns of all ranks' `part` side by side into `whole`, on rank 0. Rank r has those of
+  // `shares[r]`; rows of `part` have room for the widest share.
+  void gather_columns(Tensor part, Tensor whole, std::span<const Share> shares) const;
+
+  // Ends what each rank has done by itself: returns if no rank failed. Otherwise every rank throws
+  // the error of the first that did, which rank 0 has to say. `own`: this rank's error, or null.
+  void agree(const Error* own) const;
+
+  // A group is over when rank 0 has told its end, or a rank has failed. It is broken when a rank
+  // failed while others wait for it: they must be ended.
+  bool is_over() const { return state_ != State::together; }
+  bool is_broken() const { return state_ == State::broken; }
+  void end() const { state_ = State::over; }
+  void break_off() const {
+    if (rank().size > 1 && state_ == State::together) state_ = State::broken;
+  }
+
+ private:
+  enum class State : uint8_t { together, over, broken };
+  mutable State state_ = State::together;
+};
+
+// One rank, whose sums are complete.
+class SoloGroup final : public Group {
+ public:
+  Rank rank() const override { return {}; }
+  std::span<const std::byte> all_gather(std::span<const std::byte> own) const override {
+    return own;
+  }
+  void tell(std::span<const std::byte>) const override {}
+  void hear(std::vector<std::byte>&, const std::stop_token&) const override {
+    check(false, "one rank has nobody to hear");
+  }
+};
+
+// Rank 0 of ranks on this host that are not there, for plans of its part: nothing is computed.
+class PlannedGroup final : public Group {
+ public:
+  explicit PlannedGroup(int ranks) : ranks_(ranks) {}
+  Rank rank() const override { return {0, ranks_}; }
+  Sharing sharing() const override { return {ranks_, ranks_}; }
+  // The others have the same.
+  std::span<const std::byte> all_gather(std::span<const std::byte> own) const override {
+    gathered_.clear();
+    for (int r = 0; r < ranks_; ++r) gathered_.insert(gathered_.end(), own.begin(), own.end());
+    return gathered_;
+  }
+  void tell(std::span<const std::byte>) const override {}
+  void hear(std::vector<std::byte>&, const std::stop_token&) const override {
+    check(false, "rank 0 hears nobody");
+  }
+
+ private:
+  int ranks_;
+  mutable std::vector<std::byte> gathered_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,52 @@
+// Ranks that are threads of one process.
+#pragma once
+
+#include <barrier>
+#include <vector>
+
+#include "src/nn/group.h"
+
+namespace sluice::test {
+
+// State that the ranks share.
+struct Meeting {
+  explicit Meeting(int size) : barrier(size), parts(static_cast<size_t>(size)) {}
+  std::barrier<> barrier;
+  std::vector<std::span<const std::byte>> parts;
+  std::vector<std::byte> message;
+};
+
+class ThreadGroup final : public Group {
+ public:
+  ThreadGroup(Rank rank, Meeting& meeting) : rank_(rank), meeting_(meeting) {}
+  Rank rank() const override { return rank_; }
+  std::span<const std::byte> all_gather(std::span<const std::byte> own) const override {
+    check(own.size() <= kMostGathered, "no more than kMostGathered at once");
+    meeting_.parts[static_cast<size_t>(rank_.rank)] = own;
+    meeting_.barrier.arrive_and_wait();
+    gathered_.clear();
+    for (std::span<const std::byte> part : meeting_.parts) {
+      check(part.size() == own.size(), "ranks gather as many bytes each");
+      gathered_.insert(gathered_.end(), part.begin(), part.end());
+    }
+    meeting_.barrier.arrive_and_wait();
+    return gathered_;
+  }
+  void tell(std::span<const std::byte> message) const override {
+    meeting_.message.assign(message.begin(), message.end());
+    meeting_.barrier.arrive_and_wait();
+    meeting_.barrier.arrive_and_wait();
+  }
+  void hear(std::vector<std::byte>& message, const std::stop_token&) const override {
+    meeting_.barrier.arrive_and_wait();
+    message = meeting_.message;
+    meeting_.barrier.arrive_and_wait();
+  }
+
+ private:
+  Rank rank_;
+  Meeting& meeting_;
+  mutable std::vector<std::byte> gathered_;
+};
+
+}  // namespace sluice::test
