@@ -18,6 +18,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
+#include "src/cli/ranks.h"
 #include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
@@ -453,7 +454,7 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
   verb->add_option("--max-request-bytes", o->max_request_bytes,
                    "Refuse requests longer than this, such as 4MiB (default: 32 bytes for each "
                    "token of a sequence, 1MiB at least)");
-  verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
+  verb->callback([o, stop, &shrink] { on_ranks(*o, stop, true, [&] { run(*o, stop, shrink); }); });
 }
 
 }  // namespace sluice::cli

@@ -87,8 +87,9 @@ void check_load_format(const CommonOptions& o) {
 // Options of the contract that this build accepts only with the value that it can honour.
 void check_fixed_options(const CommonOptions& o) {
   check_load_format(o);
-  if (o.tensor_parallel_size != 1) {
-    fail(ErrorKind::usage, "--tensor-parallel-size {}: this build runs on one rank only",
+  if (o.tensor_parallel_size != 1 && o.ranks == nullptr) {
+    fail(ErrorKind::usage,
+         "--tensor-parallel-size {}: only run, chat, batch and serve work on several ranks",
          o.tensor_parallel_size);
   }
 }
@@ -263,7 +264,9 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
   verb.add_flag("--verify-spill", o.verify_spill,
                 "Compare the spill directory with the checkpoint before it is used");
   verb.add_option("--tensor-parallel-size", o.tensor_parallel_size,
-                  "Split the model over this many ranks; this version has one")
+                  "Divide the model over this many ranks, which mpirun starts; each has its own "
+                  "--memory and --threads")
+      ->check(CLI::Range(1, 1024))
       ->capture_default_str();
 }
 
@@ -358,6 +361,7 @@ SessionOptions session_options(const CommonOptions& o) {
   set_max_model_len(o, s);
   if (!o.place.empty()) s.place = parse_place_rules(o.place);
   s.spill = spill_options(o);
+  s.ranks = o.ranks;
   set_device(o, s);  // last: it takes a while
   return s;
 }

@@ -51,6 +51,7 @@ struct CommonOptions {
   std::optional<std::string> max_model_len;
   std::string place;
   int tensor_parallel_size = 1;
+  std::shared_ptr<const Group> ranks;  // that a launcher has started; null: none
   std::vector<std::string> spill_dirs{"auto"};
   std::optional<std::string> spill_limit;
   bool verify_spill = false;

@@ -41,6 +41,7 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
   options.kv_bytes = 0;
   options.swap = {};
   options.prompt_cache = false;
+  options.ranks.reset();  // rank 0 guesses for all
   options.max_model_len.reset();
   options.longest_model_len = false;
   auto draft = std::make_unique<Session>(options, session);

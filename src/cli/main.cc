@@ -17,16 +17,20 @@
 #include "src/cli/help.h"
 #include "src/cli/near_miss.h"
 #include "src/cli/output.h"
+#include "src/cli/ranks.h"
 #include "src/cli/settings.h"
 #include "src/cli/signals.h"
 #include "src/cli/usage_error.h"
 #include "src/cli/verbs.h"
 #include "src/cli/version.h"
+#include "src/ranks/mpi_group.h"
 
 namespace sluice::cli {
 namespace {
 
 int report_error(ErrorKind kind, std::string_view what) {
+  // Rank 0 says what is wrong, and any status but 0 could end it before.
+  if (MpiGroup::is_follower()) return 0;
   log::show(fmt::format("sluice: {}\n", one_line(what)));
   return static_cast<int>(kind);
 }
@@ -74,7 +78,16 @@ void run_verb(CLI::App& app, Settings& settings, int argc, char** argv) {
   }
 }
 
-int dispatch(CLI::App& app, int argc, char** argv) {
+// Starts the ranks, in which this command line runs.
+int dispatch_ranks(const StartRanks& start, int argc, char** argv, const SignalWatch& signals) {
+  try {
+    return start_ranks(start, argc, argv, signals);
+  } catch (const Error& e) {
+    return report_error(e.kind(), e.what());
+  }
+}
+
+int dispatch(CLI::App& app, int argc, char** argv, const SignalWatch& signals) {
   Settings settings;
   try {
     if (argc < 2) {
@@ -83,6 +96,8 @@ int dispatch(CLI::App& app, int argc, char** argv) {
     }
     run_verb(app, settings, argc, argv);
     return 0;
+  } catch (const StartRanks& start) {
+    return dispatch_ranks(start, argc, argv, signals);
   } catch (const CLI::ParseError& e) {
     const std::string what = usage_sentence(verb_of(app), e);
     return report_error(ErrorKind::usage, what + settings.origin(what));
@@ -124,7 +139,7 @@ int run_main(int argc, char** argv) {
                        define_rm, define_report, define_spill, define_bench, define_docs}) {
     define(app, signals.token());
   }
-  int status = dispatch(app, argc, argv);
+  int status = dispatch(app, argc, argv, signals);
   signals.end_if_asked();
   return status;
 }

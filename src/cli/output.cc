@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 
 #include "io/stream.h"
 #include "src/base/error.h"
@@ -43,7 +44,10 @@ void print(std::string_view text) {
   }
 }
 
-bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+// mpirun gives its ranks a terminal of its own, and passes on what they write.
+bool stdout_is_terminal() {
+  return isatty(STDOUT_FILENO) == 1 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr;
+}
 
 void print_speech(std::string_view text) {
   print(stdout_is_terminal() ? speech_for_terminal(text) : std::string(text));

@@ -118,6 +118,7 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
   const bool fits = session.fits(memory);
   return {
       {"fits", fits},
+      {"ranks", session.rank().size},
       {"budget", session.budget()},
       {"device_budget", session.device_budget()},
       {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
@@ -314,7 +315,11 @@ void define_plan(CLI::App& app, std::stop_token stop) {
                    "Plan for this many sequences of that length at once")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
-  verb->callback([o, stop] { run(*o, stop); });
+  verb->callback([o, stop] {
+    if (o->tensor_parallel_size > 1)
+      o->ranks = std::make_shared<PlannedGroup>(o->tensor_parallel_size);
+    run(*o, stop);
+  });
 }
 
 }  // namespace sluice::cli

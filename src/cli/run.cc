@@ -10,6 +10,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/input.h"
+#include "src/cli/ranks.h"
 #include "src/cli/run_options.h"
 #include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
@@ -315,7 +316,7 @@ void add_run_options(CLI::App& verb, const std::shared_ptr<RunOptions>& o, Signa
   verb.callback([o, &verb, &signals] {
     for (const CLI::Option* option : verb.get_options())
       if (option->count() > 0) o->given.insert(option->get_name());
-    run(*o, signals);
+    on_ranks(*o, signals.token(), true, [&] { run(*o, signals); });
   });
 }
 

@@ -103,6 +103,14 @@ void RunReport::write_tensors(JsonWriter& json) const {
   json.end_array();
 }
 
+// Null for one rank.
+Json RunReport::ranks() const {
+  Json ranks;
+  for (const RankLoad& load : session_.rank_loads())
+    ranks.push_back({{"bytes_read", load.bytes_read}, {"weights_bytes", load.weights}});
+  return ranks;
+}
+
 Json RunReport::stream_figures() const {
   if (!stream_) return {};
   return {{"bytes_per_sweep", session_.memory_plan().sweep_bytes},
@@ -143,6 +151,7 @@ void RunReport::write(JsonWriter& json) const {
                    {"quantization", session_.options().quantize.name()},
                    {"spill", spill_},
                    {"kv_cache", kv_cache_json(session_)},
+                   {"ranks", ranks()},
                    {"scheduler", scheduler_},
                    {"timings", timings_}};
   auto load = [&] { json.object(load_figures(), {{"tensors", [&] { write_tensors(json); }}}); };

@@ -30,6 +30,7 @@ class RunReport {
   bool is_written() const { return options_.json || !options_.report.empty(); }
   void write(JsonWriter& json) const;
   Json load_figures() const;
+  Json ranks() const;
   Json stream_figures() const;
   void write_tensors(JsonWriter& json) const;
   void write_units(JsonWriter& json) const;

@@ -19,6 +19,7 @@
 #include "src/cli/chat/chat_options.h"
 #include "src/cli/common.h"
 #include "src/cli/progress.h"
+#include "src/cli/ranks.h"
 #include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine_loop.h"
@@ -430,7 +431,7 @@ void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
   add_limit_options(*verb, *o);
   add_model_options(*verb, *o);
   add_pull_option(*verb, *o, stop);
-  verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
+  verb->callback([o, stop, &shrink] { on_ranks(*o, stop, false, [&] { run(*o, stop, shrink); }); });
 }
 
 }  // namespace sluice::cli

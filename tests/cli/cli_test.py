@@ -26,6 +26,7 @@ from memory_test import MemoryTest
 from page_test import PageFilesTest, PageMarkdownTest, PageTest
 from peak_test import PeakTest
 from prompt_cache_test import PromptCacheTest
+from ranks_test import NoRanksTest, RanksTest
 from rates_test import RatesTest
 from report_test import ReportTest
 from sampling_test import SamplingTest
@@ -184,7 +185,7 @@ class UsageTest(Case):
             "--reader": [*good, "--reader", "carrier-pigeon"],
             "--memory": [*good, "--memory", "lots"],
             "--max-model-len": ["run", DEMO, "-p", "a b c d e f g h i j k l m n o p", "--max-model-len", "4"],
-            "--tensor-parallel-size": [*good, "--tensor-parallel-size", "2"],
+            "--tensor-parallel-size": [*good, "--tensor-parallel-size", "0"],
             "verb": [],
         }.items():
             with self.subTest(mention):

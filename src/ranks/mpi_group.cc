@@ -1,0 +1,214 @@
+#include "src/ranks/mpi_group.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include "src/base/checksum.h"
+#include "src/base/error.h"
+
+namespace sluice {
+
+// The functions of MPI that are used, with OpenMPI's types: handles are pointers.
+struct MpiGroup::Library {
+  using Handle = void*;
+  void* file = nullptr;
+  Handle world = nullptr;
+  Handle byte = nullptr;
+  int (*init)(int*, char***, int, int*) = nullptr;
+  int (*finalize)() = nullptr;
+  int (*comm_rank)(Handle, int*) = nullptr;
+  int (*comm_size)(Handle, int*) = nullptr;
+  int (*all_gather)(const void*, int, Handle, void*, int, Handle, Handle) = nullptr;
+  int (*broadcast)(void*, int, Handle, int, Handle) = nullptr;
+  int (*begin_broadcast)(void*, int, Handle, int, Handle, Handle*) = nullptr;
+  int (*test)(Handle*, int*, void*) = nullptr;
+  int (*wait)(Handle*, void*) = nullptr;
+  int (*abort)(Handle, int) = nullptr;
+};
+
+namespace {
+
+constexpr const char* kLibrary = "libmpi.so.40";
+constexpr int kSerialized = 2;        // MPI_THREAD_SERIALIZED
+constexpr size_t kBeginBytes = 4096;  // of a message, with its length
+constexpr int kFailed = 1;            // exit status of all ranks where one has failed
+
+int as_int(size_t bytes) { return static_cast<int>(bytes); }
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+}  // namespace
+
+bool MpiGroup::is_started() {
+  const std::string_view open_mpi = environment("OMPI_COMM_WORLD_SIZE");
+  if (!open_mpi.empty()) return open_mpi != "1";
+  if (!environment("PMIX_RANK").empty()) return true;
+  const std::string_view other = environment("PMI_SIZE");
+  if (!other.empty() && other != "1") {
+    fail(ErrorKind::usage,
+         "the launcher of these {} ranks is not OpenMPI's; use its mpirun, or srun --mpi=pmix",
+         other);
+  }
+  return false;
+}
+
+bool MpiGroup::is_follower() {
+  const std::string_view open_mpi = environment("OMPI_COMM_WORLD_RANK");
+  const std::string_view rank = open_mpi.empty() ? environment("PMIX_RANK") : open_mpi;
+  return !rank.empty() && rank != "0";
+}
+
+std::shared_ptr<MpiGroup> MpiGroup::join() {
+  auto library = std::make_unique<Library>();
+  library->file = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
+  if (library->file == nullptr) {
+    fail(ErrorKind::usage,
+         "several ranks need {}, which is not there; install OpenMPI (Debian: openmpi-bin), on "
+         "every host",
+         kLibrary);
+  }
+  auto load = [&](auto& function, const char* name) {
+    void* found = dlsym(library->file, name);
+    if (found == nullptr) fail(ErrorKind::usage, "{} has no {}; install OpenMPI", kLibrary, name);
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+  };
+  load(library->world, "ompi_mpi_comm_world");
+  load(library->byte, "ompi_mpi_byte");
+  load(library->init, "MPI_Init_thread");
+  load(library->finalize, "MPI_Finalize");
+  load(library->comm_rank, "MPI_Comm_rank");
+  load(library->comm_size, "MPI_Comm_size");
+  load(library->all_gather, "MPI_Allgather");
+  load(library->broadcast, "MPI_Bcast");
+  load(library->begin_broadcast, "MPI_Ibcast");
+  load(library->test, "MPI_Test");
+  load(library->wait, "MPI_Wait");
+  load(library->abort, "MPI_Abort");
+  return std::shared_ptr<MpiGroup>(new MpiGroup(std::move(library)));
+}
+
+MpiGroup::MpiGroup(std::unique_ptr<Library> library) : library_(std::move(library)) {
+  // Containers often forbid to read another process's memory, of which OpenMPI complains at length.
+  // Beside busy programs, whoever waits must let those run that it waits for.
+  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  int level = 0;
+  library_->init(nullptr, nullptr, kSerialized, &level);
+  library_->comm_rank(library_->world, &rank_.rank);
+  library_->comm_size(library_->world, &rank_.size);
+  gathered_.resize(kMostGathered * static_cast<size_t>(rank_.size));
+  begin_.resize(kBeginBytes);
+  // The library takes memory for large transfers at the first of them: the plan counts it so.
+  const std::vector<std::byte> first(kMostGathered);
+  all_gather(first);
+  find_neighbours();
+}
+
+void MpiGroup::find_neighbours() {
+  struct Location {
+    uint64_t host = 0, cpus = 0;
+  } own;
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  own.host = checksum64(std::as_bytes(std::span(name)));
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof(cpus), &cpus);
+  own.cpus = checksum64(std::as_bytes(std::span(&cpus, 1)));
+  const std::span<const std::byte> all = all_gather(std::as_bytes(std::span(&own, 1)));
+  sharing_ = {0, 0};
+  for (int r = 0; r < rank_.size; ++r) {
+    Location other;
+    std::memcpy(&other, all.data() + static_cast<size_t>(r) * sizeof(other), sizeof(other));
+    if (other.host != own.host) continue;
+    ++sharing_.host;
+    if (other.cpus == own.cpus) ++sharing_.cpus;
+  }
+}
+
+MpiGroup::~MpiGroup() {
+  if (!is_over()) break_off();  // others wait for what this rank will not do
+  if (is_broken()) library_->abort(library_->world, kFailed);
+  library_->finalize();
+}
+
+std::span<const std::byte> MpiGroup::all_gather(std::span<const std::byte> own) const {
+  check(own.size() <= kMostGathered, "no more than kMostGathered at once");
+  const int bytes = as_int(own.size());
+  library_->all_gather(own.data(), bytes, library_->byte, gathered_.data(), bytes, library_->byte,
+                       library_->world);
+  return std::span(gathered_).first(own.size() * static_cast<size_t>(rank_.size));
+}
+
+// A message is its length and its first bytes, then the rest, if there is more.
+void MpiGroup::tell(std::span<const std::byte> message) const {
+  const uint64_t length = message.size();
+  const size_t room = kBeginBytes - sizeof(length);
+  std::memcpy(begin_.data(), &length, sizeof(length));
+  std::ranges::copy(message.first(std::min(room, message.size())), begin_.begin() + sizeof(length));
+  Library::Handle request = nullptr;
+  library_->begin_broadcast(begin_.data(), as_int(kBeginBytes), library_->byte, 0, library_->world,
+                            &request);
+  library_->wait(&request, nullptr);
+  for (size_t at = room; at < message.size(); at += kMostGathered) {
+    const std::span<const std::byte> part =
+        message.subspan(at, std::min(kMostGathered, message.size() - at));
+    std::ranges::copy(part, gathered_.begin());
+    library_->broadcast(gathered_.data(), as_int(part.size()), library_->byte, 0, library_->world);
+  }
+}
+
+// A step follows the last one soon; a server may be idle for hours.
+void MpiGroup::hear(std::vector<std::byte>& message, const std::stop_token& stop) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBusy{2}, kLongest{1};
+  constexpr std::chrono::seconds kPatience{
+      5};  // with a stop that rank 0 may not have been asked for
+  Library::Handle request = nullptr;
+  library_->begin_broadcast(begin_.data(), as_int(kBeginBytes), library_->byte, 0, library_->world,
+                            &request);
+  const auto start = Clock::now();
+  std::chrono::microseconds pause{20};
+  for (int done = 0;;) {
+    library_->test(&request, &done, nullptr);
+    if (done != 0) break;
+    const auto now = Clock::now();
+    if (stop.stop_requested()) {
+      if (!stop_seen_) stop_seen_ = now;
+      if (now - *stop_seen_ > kPatience) {
+        break_off();
+        fail(ErrorKind::runtime, "interrupted, and rank 0 goes on");
+      }
+    }
+    if (now - start < kBusy) {
+      sched_yield();
+      continue;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min<std::chrono::microseconds>(pause * 2, kLongest);
+  }
+  uint64_t length = 0;
+  std::memcpy(&length, begin_.data(), sizeof(length));
+  message.resize(length);
+  const size_t room = kBeginBytes - sizeof(length);
+  std::copy_n(begin_.begin() + sizeof(length), std::min<size_t>(room, length), message.begin());
+  for (size_t at = room; at < length; at += kMostGathered) {
+    const size_t part = std::min<size_t>(kMostGathered, length - at);
+    library_->broadcast(gathered_.data(), as_int(part), library_->byte, 0, library_->world);
+    std::copy_n(gathered_.begin(), part, message.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// Ranks that OpenMPI has started, in processes of one or several hosts. The library is loaded at
+// run time (libmpi.so.40, of OpenMPI 2 to 5), so that building and running on one rank do not need
+// it. It only moves bytes: sums are ours (Group::sum), so that bits do not depend on its
+// algorithms.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/nn/group.h"
+
+namespace sluice {
+
+class MpiGroup final : public Group {
+ public:
+  // Returns whether a launcher (mpirun, or srun with PMIx) has started this process as one of
+  // several ranks. Error(usage) for a launcher of another MPI.
+  static bool is_started();
+  // Returns whether it is one of these, and not rank 0.
+  static bool is_follower();
+  // Joins the ranks of the launcher, once a process. Error(usage) where OpenMPI is not installed.
+  static std::shared_ptr<MpiGroup> join();
+  // Waits for the other ranks; ends them, and this process, where the group is broken.
+  ~MpiGroup() override;
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  Rank rank() const override { return rank_; }
+  Sharing sharing() const override { return sharing_; }
+  std::span<const std::byte> all_gather(std::span<const std::byte> own) const override;
+  void tell(std::span<const std::byte> message) const override;
+  void hear(std::vector<std::byte>& message, const std::stop_token& stop) const override;
+
+ private:
+  struct Library;
+  explicit MpiGroup(std::unique_ptr<Library> library);
+  void find_neighbours();
+
+  std::unique_ptr<Library> library_;
+  Rank rank_;
+  Sharing sharing_;
+  mutable std::vector<std::byte> gathered_;  // of all ranks
+  mutable std::vector<std::byte> begin_;     // of a message, which most are no longer than
+  mutable std::optional<std::chrono::steady_clock::time_point> stop_seen_;
+};
+
+}  // namespace sluice

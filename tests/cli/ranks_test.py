@@ -1,0 +1,171 @@
+"""Runs on several ranks, started by mpirun as users start them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.request
+
+from program import DEMO, HANGS, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
+
+MPIRUN = shutil.which("mpirun")
+MODELS = SOURCE / "tests/data/models"
+AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+
+
+def launch(ranks):
+    return [MPIRUN, *AS_ROOT, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), SLUICE]
+
+
+def ranks_of(parent):
+    """The process ids of a launcher's ranks."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as stat:
+                name, rest = stat.read().rsplit(")", 1)
+        except OSError:
+            continue
+        if int(rest.split()[1]) == parent:
+            found.append(int(entry))
+    return sorted(found)
+
+
+def is_running(process):
+    try:
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def left_running(processes):
+    """Those that still run when ten seconds have passed: the launcher may end while the last rank does."""
+    end = time.monotonic() + 10
+    while any(map(is_running, processes)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return [p for p in processes if is_running(p)]
+
+
+@unittest.skipIf(SANITIZED, "OpenMPI's own memory is no business of ours, and a sanitizer reports it")
+class RanksTest(Case):
+    def setUp(self):
+        if MPIRUN is None:
+            self.skipTest("OpenMPI is not installed: tools/setup --dev")
+
+    def run_ranks(self, ranks, *args):
+        done = subprocess.run([*launch(ranks), *map(str, args)], capture_output=True, text=True, timeout=HANGS,
+                              stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def test_results_are_those_of_one_rank(self):
+        for model, ranks in {"llama_rope_dynamic": 2, "gguf_bf16_tied": 2, "mixtral": 2, "qwen3_5": 2, "gptj": 3}.items():
+            what = ["run", MODELS / model, "--token-ids", "5,6,7,8,9,10,11,12", "-n", "12", "--dtype", "float32",
+                    "--ignore-eos", "--threads", "1", "--json", "--quiet"]
+            one = run_json(*what[:-2])
+            with self.subTest(model=model, ranks=ranks):
+                several = json.loads(self.run_ranks(ranks, *what).stdout)
+                self.assertEqual(several["token_ids"], one["token_ids"])
+                if model != "llama_rope_dynamic":
+                    continue
+                streamed = json.loads(self.run_ranks(ranks, *what, "--place", "*=disk").stdout)
+                self.assertEqual(streamed["logits_hash"], several["logits_hash"])
+
+    def test_the_option_starts_ranks_which_report(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = f"{folder}/report.json"
+            done = sluice("run", DEMO, "Once upon a time", "-n", "8", "--tensor-parallel-size", "2", "--report", report,
+                          "--threads", "1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, sluice("run", DEMO, "Once upon a time", "-n", "8", "--threads", "1").stdout)
+            with open(report) as file:
+                ranks = json.load(file)["ranks"]
+            self.assertEqual(len(ranks), 2)
+            self.assertTrue(all(r["weights_bytes"] > 0 for r in ranks))
+        self.assertEqual(run_json("plan", DEMO, "--tensor-parallel-size", "2")["ranks"], 2)
+
+    def test_batch_and_chat(self):
+        with tempfile.TemporaryDirectory() as folder:
+            requests = [{"custom_id": str(i), "method": "POST", "url": "/v1/completions",
+                         "body": {"prompt": "Once upon a time", "max_tokens": 6 + i, "temperature": 0}} for i in range(3)]
+            with open(f"{folder}/in.jsonl", "w") as file:
+                file.writelines(json.dumps(r) + "\n" for r in requests)
+            texts = {}
+            for name, start in {"one": [SLUICE], "two": launch(2)}.items():
+                done = subprocess.run([*start, "batch", DEMO, "-i", f"{folder}/in.jsonl", "-o", f"{folder}/{name}.jsonl",
+                                       "--threads", "1", "--quiet"], capture_output=True, text=True, timeout=HANGS)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                with open(f"{folder}/{name}.jsonl") as file:
+                    lines = map(json.loads, file)
+                    texts[name] = {line["custom_id"]: line["response"]["body"]["choices"][0]["text"] for line in lines}
+            self.assertEqual(len(texts["one"]), 3)
+            self.assertEqual(texts["one"], texts["two"])
+        done = subprocess.run([*launch(2), "chat", DEMO, "--threads", "1", "--quiet", "-n", "5"], input="Hello\n",
+                              capture_output=True, text=True, timeout=HANGS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.strip())
+
+    def test_serves_and_ends_when_a_rank_is_killed(self):
+        server = subprocess.Popen([SLUICE, "serve", DEMO, "--port", "0", "--threads", "1", "--tensor-parallel-size", "2"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with server, server.stdout, server.stderr:
+            url = server.stdout.readline().strip()
+            next(line for line in server.stderr if line.startswith("ready "))
+            body = json.dumps({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}).encode()
+            ask = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(ask, timeout=HANGS) as answer:
+                self.assertTrue(json.load(answer)["choices"][0]["text"])
+            [launcher] = ranks_of(server.pid)
+            ranks = ranks_of(launcher)
+            self.assertEqual(len(ranks), 2)
+            os.kill(ranks[1], signal.SIGKILL)
+            messages = server.stderr.read()
+            status = server.wait(timeout=HANGS)
+        self.assertEqual(status, 1)
+        self.assertEqual(sum(line.startswith("sluice: ") for line in messages.splitlines()), 1, messages)
+        self.assertRegex(messages, "rank 1 .*signal 9")
+        self.assertEqual(left_running([launcher, *ranks]), [])
+
+    def test_an_interrupt_ends_all(self):
+        run = subprocess.Popen([SLUICE, "run", DEMO, "Once", "-n", "100000", "--ignore-eos", "--threads", "1",
+                                "--max-model-len", "100002", "--tensor-parallel-size", "2", "--quiet"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with run, run.stdout, run.stderr:
+            self.assertTrue(run.stdout.read(1))
+            [launcher] = ranks_of(run.pid)
+            ranks = ranks_of(launcher)
+            run.send_signal(signal.SIGINT)
+            self.assertEqual(run.wait(timeout=HANGS), -signal.SIGINT)
+        self.assertEqual(left_running([launcher, *ranks]), [])
+
+    def test_refusals_are_said_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/config.json", "w") as file:
+                file.write('{"architectures": ["Unknown"]}')
+            for args, status in {("run", folder, "x", "--tensor-parallel-size", "2"): 3,
+                                 ("run", DEMO, "x", "--tensor-parallel-size", "2", "--memory", "1M"): 4,
+                                 ("run", DEMO, "x", "--tensor-parallel-size", "2", "--threads", "0"): 2,
+                                 ("run", DEMO, "x", "--tensor-parallel-size", "2", "--quantization", "odd"): 2,
+                                 ("run", DEMO, "x", "--tensor-parallel-size", "3"): 2}.items():
+                with self.subTest(args=args):
+                    done = sluice(*args, "--quiet", stdin=subprocess.DEVNULL)
+                    self.assertEqual(done.returncode, status, done.stderr)
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                    self.assertEqual(done.stdout, "")
+
+
+class NoRanksTest(Case):
+    def test_what_is_missing_is_said(self):
+        with tempfile.TemporaryDirectory() as empty:
+            done = sluice("run", DEMO, "x", "--tensor-parallel-size", "2", env={**os.environ, "PATH": empty})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("openmpi-bin", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertIn("run, chat, batch and serve", sluice("inspect", DEMO, "--tensor-parallel-size", "2").stderr)
