@@ -85,14 +85,21 @@ class RankMessages {
     if (line.starts_with(kBorder)) {
       inside_ = !inside_;
     } else if (inside_) {
-      if (line.find("process rank") != std::string::npos &&
-          line.find("signal") != std::string::npos)
-        death_ =
-            line.substr(line.find("rank"), line.find_last_not_of(".\n") + 1 - line.find("rank"));
+      take_death(line);
     } else if (!line.starts_with("mpirun: ") && line != "\n") {
       said_error_ = said_error_ || line.starts_with("sluice: ");
       log::show(line);
     }
+  }
+
+  // "mpirun noticed that process rank 1 with PID 7 on node a exited on signal 9 (Killed)."
+  void take_death(const std::string& line) {
+    const size_t rank = line.find("process rank "), with = line.find(" with PID", rank);
+    const size_t exited = line.find(" exited on signal", with);
+    if (exited == std::string::npos || with > exited) return;
+    constexpr size_t kProcess = std::string_view("process ").size();
+    death_ = line.substr(rank + kProcess, with - rank - kProcess) +
+             line.substr(exited, line.find_last_not_of(".\n") + 1 - exited);
   }
 
   std::string pending_;

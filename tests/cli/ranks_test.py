@@ -45,6 +45,14 @@ def is_running(process):
         return False
 
 
+def left_running(processes):
+    """Those that still run when ten seconds have passed: the launcher may end while the last rank does."""
+    end = time.monotonic() + 10
+    while any(map(is_running, processes)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return [p for p in processes if is_running(p)]
+
+
 @unittest.skipIf(SANITIZED, "OpenMPI's own memory is no business of ours, and a sanitizer reports it")
 class RanksTest(Case):
     def setUp(self):
@@ -118,14 +126,12 @@ class RanksTest(Case):
             ranks = ranks_of(launcher)
             self.assertEqual(len(ranks), 2)
             os.kill(ranks[1], signal.SIGKILL)
-            begin = time.monotonic()
             messages = server.stderr.read()
             status = server.wait(timeout=HANGS)
-            self.assertLess(time.monotonic() - begin, 10 if not SANITIZED else HANGS)
         self.assertEqual(status, 1)
         self.assertEqual(sum(line.startswith("sluice: ") for line in messages.splitlines()), 1, messages)
         self.assertRegex(messages, "rank 1 .*signal 9")
-        self.assertFalse([r for r in [launcher, *ranks] if is_running(r)])
+        self.assertEqual(left_running([launcher, *ranks]), [])
 
     def test_an_interrupt_ends_all(self):
         run = subprocess.Popen([SLUICE, "run", DEMO, "Once", "-n", "100000", "--ignore-eos", "--threads", "1",
@@ -137,7 +143,7 @@ class RanksTest(Case):
             ranks = ranks_of(launcher)
             run.send_signal(signal.SIGINT)
             self.assertEqual(run.wait(timeout=HANGS), -signal.SIGINT)
-        self.assertFalse([r for r in [launcher, *ranks] if is_running(r)])
+        self.assertEqual(left_running([launcher, *ranks]), [])
 
     def test_refusals_are_said_once(self):
         with tempfile.TemporaryDirectory() as folder:
