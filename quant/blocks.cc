@@ -28,10 +28,10 @@ struct Places {
 
 constexpr int kIndexes = 64;
 template <class Kind>
-constexpr std::array<uint16_t, kIndexes> bf16_values() {
-  std::array<uint16_t, kIndexes> values{};
+constexpr std::array<int16_t, kIndexes> values_of() {
+  std::array<int16_t, kIndexes> values{};
   for (int i = 0; i < kIndexes; ++i)
-    values[static_cast<size_t>(i)] = float_to_bf16(static_cast<float>(Kind::value(i)));
+    values[static_cast<size_t>(i)] = static_cast<int16_t>(Kind::value(i));
   return values;
 }
 
@@ -45,7 +45,7 @@ BlockTables block_tables(DType type) {
   BlockTables tables;
   with_block(type, [&]<class Kind>(Kind) {
     if constexpr (requires { Kind::value(0); }) {
-      alignas(64) static constexpr std::array<uint16_t, kIndexes> kValues = bf16_values<Kind>();
+      alignas(64) static constexpr std::array<int16_t, kIndexes> kValues = values_of<Kind>();
       tables.values = kValues.data();
     }
     if constexpr (requires { Kind::grid(); }) tables.grid = Kind::grid();

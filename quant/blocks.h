@@ -1,7 +1,7 @@
 // The blocks of GGUF, as ggml's source and the gguf package define them: runs of 32 to 256 columns
 // of one row with codes, and a scale and perhaps a minimum for every group of columns in it.
 //   value of a column = scale * code - min, in float32, the product rounded first
-// Codes are integers of at most 8 bits and a sign, so exact in bf16. A scale (f16 times a small
+// Codes are integers of at most 8 bits and a sign. A scale (f16 times a small
 // integer) and a minimum are exact in float32.
 //
 // Blocks are kept as they are stored. In the row layout a row's blocks follow one another; in the
@@ -213,8 +213,8 @@ constexpr BlockLayout block_layout(DType type) {
 
 // Tables in which SIMD code looks codes up; null where a type has none.
 struct BlockTables {
-  const uint16_t* grid = nullptr;    // quant/grids.h
-  const uint16_t* values = nullptr;  // [64], codes by their index (quant/table_blocks.h), as bf16
+  const uint16_t* grid = nullptr;   // quant/grids.h
+  const int16_t* values = nullptr;  // [64], codes by their index (quant/table_blocks.h)
 };
 BlockTables block_tables(DType type);
 

@@ -86,15 +86,16 @@ int64_t outers_of(const WeightFormat& format, int64_t cols) {
 
 void decode_groups(const Weight& w, int64_t row, const GroupedRow& out) {
   if (!is_block(w.format.dtype)) {
+    const float factor = w.format.table == CodeTable::e2m1 ? 2 : 1;
     for (int64_t c = 0; c < w.cols; ++c) {
       const Run run = run_of(w, row, c / kRunCols);
-      out.codes[c] =
-          code_value(w.format.table, w.tables,
-                     run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols)));
+      out.codes[c] = factor * code_value(w.format.table, w.tables,
+                                         run_code(run.words, run.apart, w.format.bits,
+                                                  static_cast<int>(c % kRunCols)));
     }
     for (int64_t g = 0; g < groups_of(w.format, w.cols); ++g) {
       const ScaleAndZero s = scale_of(w, row, g);
-      out.scales[g] = s.scale;
+      out.scales[g] = s.scale / factor;
       out.mins[g] = s.scale * static_cast<float>(s.zero);
     }
     return;

@@ -58,6 +58,12 @@ int64_t block_cols(const WeightFormat& format);
 int64_t block_bytes(const WeightFormat& format);
 // Bytes of one row's codes.
 int64_t grouped_row_bytes(const WeightFormat& format, int64_t cols);
+// True where every code stands for an integer of at most 8 bits and a sign: itself, or twice a
+// float of four bits. kernels/grouped_sum.h sums such codes as integers.
+inline bool has_integer_codes(const WeightFormat& format) {
+  return is_block(format.dtype) || format.table == CodeTable::integers ||
+         format.table == CodeTable::e2m1;
+}
 // Columns that share a scale, groups of a row, and outer scales of a row that has its own.
 int64_t group_cols(const WeightFormat& format);
 int64_t groups_of(const WeightFormat& format, int64_t cols);
@@ -95,7 +101,8 @@ SLUICE_HD inline float with_outer(float scale, Outer outer, float by) {
 
 // One row as the product takes it: codes [cols], and scales and minimums [groups]: value = scale *
 // code - min; of blocks with a scale of the row it comes last, and is not in here. For grouped
-// codes min = scale * zero. Columns are in the weight's order.
+// codes min = scale * zero. Floats of four bits are doubled and their scales halved, so that codes
+// are integers. Columns are in the weight's order.
 struct GroupedRow {
   float* codes = nullptr;
   float* scales = nullptr;

@@ -49,6 +49,10 @@ class CpuKernels final : public Kernels {
 
  private:
   void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y) const;
+  cpu::GroupedInputs grouped_inputs(const WeightFormat& format, int64_t rows) const;
+  void pack_whole_row(const float* x, int64_t cols, int64_t row, const cpu::GroupedJob& job,
+                      const cpu::WholeJob& to) const;
+  void pack_floats(Tensor in, cpu::GroupedJob& job, uint32_t* packed, float* sums) const;
   // The first `bytes` of the workspace; ops run one at a time, so each starts from its beginning.
   std::byte* scratch(int64_t bytes) const;
   cpu::NormJob norm_job(const Weight& weight, const NormParams& params) const;

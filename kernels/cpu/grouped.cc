@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/grouped_sum.h"
 #include "quant/float8.h"
 #include "quant/groups.h"
 
@@ -14,19 +17,64 @@ using cpu::kTileRows;
 constexpr int64_t kBlockRows = 132;
 constexpr int64_t kFewestGroupCols = 8;
 
-// Scratch of one call, in order: x packed; sums of the inputs of each group; x in the weight's
-// order of columns, if it has one; each thread's part.
+static_assert(cpu::kBlockCols == kSumCols);
+
+// Segments of a block of integers, at most.
+int64_t segments_of(int64_t group_cols) {
+  if (group_cols % kSumCols == 0) return 1;
+  return kSumCols / group_cols + (kSumCols % group_cols == 0 ? 0 : 2);
+}
+
+// Scratch of one call, in order: x packed; sums of the inputs of each group or segment; factors of
+// blocks of integers, and what sums of bytes start with; x in the weight's order of columns, if it
+// has one; each thread's part.
 struct Scratch {
   int64_t packed;
   int64_t sums;
+  int64_t factors;
+  int64_t starts;
   int64_t ordered;
   int64_t thread;
-  int64_t bytes(int threads) const { return packed + sums + ordered + threads * thread; }
+  int64_t bytes(int threads) const {
+    return packed + sums + factors + starts + ordered + threads * thread;
+  }
 };
-Scratch scratch_of(int64_t rows, int64_t cols, int64_t groups) {
-  const int64_t most = std::min(rows, kBlockRows), padded = round_to(cols, kRunCols);
-  return {round_to(most * padded * 4, 64), round_to(most * groups * 4, 64),
-          round_to(most * cols * 4, 64), round_to(cpu::grouped_scratch_bytes(most), 64)};
+Scratch scratch_of(int64_t rows, int64_t cols, int64_t segments) {
+  const int64_t most = std::min(rows, kBlockRows), blocks = ceil_div(cols, kSumCols);
+  const int64_t all = blocks * segments, few = std::min(most, cpu::kByteRows);
+  return {round_to(most * blocks * kSumCols * 4, 64),
+          round_to(most * all * 4, 64),
+          round_to(most * blocks * 4, 64),
+          round_to(few * all * 16, 64),
+          round_to(most * cols * 4, 64),
+          round_to(cpu::grouped_scratch_bytes(most), 64)};
+}
+
+// Returns what makes codes of a format unsigned bytes, where these are decoded in registers
+// (kernels/cpu/simd/few_rows.h).
+std::optional<int> zero_of_bytes(const WeightFormat& format) {
+  switch (format.dtype) {
+    case DType::q4_1:
+    case DType::q4_k:
+    case DType::q5_k:
+      return 0;
+    case DType::q4_0:
+      return 8;
+    case DType::mxfp4:
+    case DType::nvfp4:
+      return 12;
+    case DType::q6_k:
+      return 32;
+    case DType::q8_0:
+    case DType::iq4_nl:
+    case DType::iq4_xs:
+      return 128;
+    case DType::u8:
+      if (format.table == CodeTable::e2m1) return 12;
+      return format.bits == 4 || format.bits == 8 ? std::optional(0) : std::nullopt;
+    default:
+      return std::nullopt;
+  }
 }
 
 // Rows that are packed together: of one size, as far as possible.
@@ -34,15 +82,16 @@ int64_t rows_per_tile(int64_t rows) {
   return ceil_div(rows, rows <= cpu::kFewRows ? 1 : ceil_div(rows, kTileRows));
 }
 
-cpu::GroupedJob job_of(const Weight& w, bool pairs, const float* bias, Tensor y) {
+cpu::GroupedJob job_of(const Weight& w, const float* bias, Tensor y) {
   const WeightFormat& format = w.format;
   cpu::GroupedJob job;
-  job.pairs = pairs;
+  job.integers = has_integer_codes(format);
   job.codes = w.data;
   job.type = format.dtype;
   job.block_cols = block_cols(format);
   job.block_bytes = block_bytes(format) * kPanelRows;
-  const BlockTables tables = block_tables(format.dtype);
+  const bool floats = format.dtype == DType::u8 && format.table == CodeTable::e2m1;
+  const BlockTables tables = block_tables(floats ? DType::mxfp4 : format.dtype);
   job.grid = tables.grid;
   job.code_values = tables.values;
   job.row_scales = row_scales(w);
@@ -51,9 +100,9 @@ cpu::GroupedJob job_of(const Weight& w, bool pairs, const float* bias, Tensor y)
                                     : format.table == CodeTable::integers;
   job.panels = w.rows / kPanelRows;
   job.cols = round_to(w.cols, job.block_cols);
-  job.units = pairs ? job.cols / 2 : job.cols;
   job.group_cols = std::min(group_cols(format), job.cols);
   job.groups = groups_of(format, w.cols);
+  job.segments = segments_of(job.group_cols);
   job.bits = format.bits;
   job.scales = w.group_scales;
   job.scale_type = format.scale_type;
@@ -81,12 +130,40 @@ void sum_groups(const float* x, int64_t cols, int64_t group_cols, bool round, fl
 }  // namespace
 
 int64_t grouped_workspace(int64_t rows, int64_t cols, int threads) {
-  return scratch_of(rows, cols, ceil_div(cols, kFewestGroupCols)).bytes(threads);
+  return scratch_of(rows, cols, segments_of(kFewestGroupCols)).bytes(threads);
+}
+
+cpu::GroupedInputs CpuKernels::grouped_inputs(const WeightFormat& format, int64_t rows) const {
+  if (compute_ != Compute::bf16) return cpu::GroupedInputs::f32;
+  if (!has_integer_codes(format))
+    return ops_.pair_units == cpu::Units::bf16_pairs ? cpu::GroupedInputs::bf16_pairs
+                                                     : cpu::GroupedInputs::f32;
+  return ops_.multiplies_bytes && rows <= cpu::kByteRows && zero_of_bytes(format)
+             ? cpu::GroupedInputs::whole_bytes
+             : cpu::GroupedInputs::whole_pairs;
+}
+
+// Packs a row of job.rows as integers.
+void CpuKernels::pack_whole_row(const float* x, int64_t cols, int64_t row,
+                                const cpu::GroupedJob& job, const cpu::WholeJob& to) const {
+  cpu::WholeJob one = to;
+  one.x = x;
+  one.cols = cols;
+  one.kind = job.inputs;
+  one.paired_nibbles = job.type == DType::u8 && job.bits == 4;
+  one.rows = job.rows;
+  one.group_cols = job.group_cols;
+  one.segments = job.segments;
+  one.zero = job.zero;
+  one.out += row * cpu::whole_words(job.inputs);
+  one.factors += row;
+  one.sums += row * job.segments;
+  if (one.starts != nullptr) one.starts += row * job.segments * 4;
+  ops_.pack_whole(one);
 }
 
 void CpuKernels::grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
-  const cpu::Units kind = compute_ == Compute::bf16 ? ops_.pair_units : cpu::Units::f32;
-  cpu::GroupedJob job = job_of(w, kind == cpu::Units::bf16_pairs, bias, y);
+  cpu::GroupedJob job = job_of(w, bias, y);
   // bfloat16 compute rounds values of a table, as it does inputs.
   std::array<float, kCodeValues> values{};
   if (w.format.table == CodeTable::own) {
@@ -96,46 +173,77 @@ void CpuKernels::grouped_linear(Tensor x, const Weight& w, const float* bias, Te
     job.values = values.data();
     job.wide = compute_ != Compute::bf16;
   }
-  const Scratch sizes = scratch_of(x.rows, x.cols, job.groups);
+  const Scratch sizes = scratch_of(x.rows, x.cols, segments_of(job.group_cols));
   std::byte* at = scratch(sizes.bytes(pool_.size()));
-  auto* packed = reinterpret_cast<uint32_t*>(at);
-  auto* sums = reinterpret_cast<float*>(at + sizes.packed);
-  auto* ordered = reinterpret_cast<float*>(at + sizes.packed + sizes.sums);
-  std::byte* threads = at + sizes.packed + sizes.sums + sizes.ordered;
+  const auto take = [&](int64_t bytes) { return std::exchange(at, at + bytes); };
+  auto* packed = reinterpret_cast<uint32_t*>(take(sizes.packed));
+  auto* sums = reinterpret_cast<float*>(take(sizes.sums));
+  auto* factors = reinterpret_cast<float*>(take(sizes.factors));
+  auto* starts = reinterpret_cast<int32_t*>(take(sizes.starts));
+  auto* ordered = reinterpret_cast<float*>(take(sizes.ordered));
   job.x = packed;
   job.x_sums = sums;
+  job.factors = factors;
   for (int64_t first = 0; first < x.rows; first += kBlockRows) {
     job.rows = std::min(kBlockRows, x.rows - first);
+    job.inputs = grouped_inputs(w.format, job.rows);
+    const bool bytes = job.inputs == cpu::GroupedInputs::whole_bytes;
+    job.zero = bytes ? *zero_of_bytes(w.format) : 0;
+    job.starts = job.zero != 0 ? starts : nullptr;
     job.y = y.row<float>(first);
-    job.tile_rows = rows_per_tile(job.rows);
     Tensor in = x.rows_from(first, job.rows);
-    if (w.order != nullptr)
+    if (w.order != nullptr) {
+      const Tensor from = in;
       in = {reinterpret_cast<std::byte*>(ordered), DType::f32, job.rows, x.cols, x.cols};
-    pool_.parallel_for(ceil_div(job.rows, job.tile_rows), 4, [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin * job.tile_rows; row < std::min(end * job.tile_rows, job.rows);
-           ++row) {
-        for (int64_t c = 0; w.order != nullptr && c < x.cols; ++c)
-          in.row<float>(row)[c] = x.row<float>(first + row)[w.order[c]];
-        sum_groups(in.row<float>(row), x.cols, job.group_cols, compute_ == Compute::bf16,
-                   sums + row * job.groups);
-      }
-      for (int64_t tile = begin; tile < end; ++tile) {
-        const int64_t row = tile * job.tile_rows;
-        ops_.pack_rows({.x = in.row<float>(row),
-                        .stride = in.stride,
-                        .rows = std::min(job.tile_rows, job.rows - row),
-                        .cols = x.cols,
-                        .kind = kind,
-                        .unit_cols = job.pairs ? 2 : 1,
-                        .units = job.units,
-                        .out = packed + row * job.units});
-      }
+      pool_.parallel_for(job.rows, 4, [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row)
+          for (int64_t c = 0; c < x.cols; ++c)
+            in.row<float>(row)[c] = from.row<float>(row)[w.order[c]];
+      });
+    }
+    if (bytes || job.inputs == cpu::GroupedInputs::whole_pairs) {
+      const cpu::WholeJob to{.out = packed,
+                             .factors = factors,
+                             .sums = sums,
+                             .starts = job.zero != 0 ? starts : nullptr};
+      pool_.parallel_for(job.rows, 4, [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row)
+          pack_whole_row(in.row<float>(row), x.cols, row, job, to);
+      });
+    } else {
+      pack_floats(in, job, packed, sums);
+    }
+    const int64_t streams = cpu::byte_streams(job.rows);
+    const int64_t places = bytes ? round_to(job.panels, streams) + streams : job.panels;
+    pool_.parallel_for(places, cpu::kStreamedPanels, [&](int64_t begin, int64_t end, int worker) {
+      ops_.grouped(job, begin, end, at + worker * sizes.thread);
     });
-    pool_.parallel_for(job.panels, cpu::kStreamedPanels,
-                       [&](int64_t begin, int64_t end, int worker) {
-                         ops_.grouped(job, begin, end, threads + worker * sizes.thread);
-                       });
   }
+}
+
+// Packs rows of a product of floats, and sums their groups.
+void CpuKernels::pack_floats(Tensor in, cpu::GroupedJob& job, uint32_t* packed, float* sums) const {
+  const bool pairs = job.inputs == cpu::GroupedInputs::bf16_pairs;
+  job.units = pairs ? job.cols / 2 : job.cols;
+  job.tile_rows = rows_per_tile(job.rows);
+  const int64_t tiles = ceil_div(job.rows, job.tile_rows);
+  pool_.parallel_for(tiles, 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t first = tile * job.tile_rows;
+      const int64_t rows = std::min(job.tile_rows, job.rows - first);
+      for (int64_t row = first; row < first + rows; ++row)
+        sum_groups(in.row<float>(row), in.cols, job.group_cols, compute_ == Compute::bf16,
+                   sums + row * job.groups);
+      ops_.pack_rows({.x = in.row<float>(first),
+                      .stride = in.stride,
+                      .rows = rows,
+                      .cols = in.cols,
+                      .kind = compute_ == Compute::bf16 ? ops_.pair_units : cpu::Units::f32,
+                      .unit_cols = pairs ? 2 : 1,
+                      .units = job.units,
+                      .out = packed + first * job.units});
+    }
+  });
 }
 
 }  // namespace sluice

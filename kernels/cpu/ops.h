@@ -120,21 +120,65 @@ struct LinearJob {
   int64_t y_stride = 0;
 };
 
+// The inputs of a grouped layer.
+enum class GroupedInputs : uint8_t {
+  f32,          // or rounded to bf16, as float32
+  bf16_pairs,   // with Ops::pair_units
+  whole_pairs,  // integers of kernels/grouped_sum.h, as 16-bit numbers (256 H + L)
+  whole_bytes,  // the same as three signed bytes, for at most kByteRows rows
+};
+inline constexpr int64_t kByteRows = 4;
+inline constexpr int64_t kBlockCols = 256;  // of the integers' blocks
+
+// Writes the integers of one row of x.
+struct WholeJob {
+  const float* x = nullptr;
+  int64_t cols = 0;
+  // Words [blocks][rows][words of a block], of one row:
+  //   whole_pairs  H [128], L [128]: columns (2 k, 2 k + 1) in the halves of a word
+  //   whole_bytes  L [64], the lower byte of H [64], its upper byte [64], four columns in a word:
+  //                (0, 2, 1, 3), or with paired nibbles of eight (0, 4, 1, 5), (2, 6, 3, 7)
+  GroupedInputs kind = GroupedInputs::whole_pairs;
+  bool paired_nibbles = false;
+  uint32_t* out = nullptr;
+  int64_t rows = 0;
+  float* factors = nullptr;  // [blocks][rows]
+  // Sums of X of a block's segments, [blocks][rows][segments]; and, for bytes, those of each of the
+  // three bytes times -zero, and one word more.
+  int64_t group_cols = 0;
+  int64_t segments = 0;
+  float* sums = nullptr;
+  int32_t* starts = nullptr;  // null: zero is 0
+  int32_t zero = 0;
+};
+// Panels that bytes of so many rows are multiplied by side by side, each of a stream: no sum waits
+// for the one before it, and there are registers for all.
+constexpr int64_t byte_streams(int64_t rows) { return rows <= 2 ? 2 : 1; }
+constexpr int64_t whole_words(GroupedInputs kind) {
+  return kind == GroupedInputs::whole_bytes ? 192 : 256;
+}
+
 // A block of rows of one linear layer whose weights are grouped codes or blocks (quant/format.h).
 struct GroupedJob {
-  const uint32_t* x = nullptr;  // tiles of tile_rows rows (the last may have fewer): [units][rows]
-  int64_t tile_rows = 0;        // at most kFewRows
+  GroupedInputs inputs = GroupedInputs::f32;
+  // Tiles of tile_rows rows (the last may have fewer): [units][rows]. Integers are as in WholeJob.
+  const uint32_t* x = nullptr;
+  int64_t tile_rows = 0;  // at most kFewRows
   int64_t rows = 0;
-  int64_t units = 0;              // of a row, padding included
-  bool pairs = false;             // units are bf16 pairs; else float32
-  const float* x_sums = nullptr;  // [rows][groups]: of the inputs of each group, in column order
+  int64_t units = 0;               // of a row, padding included
+  const float* x_sums = nullptr;   // [rows][groups]: of the inputs of each group, in column order
+  const float* factors = nullptr;  // of integers: these as in WholeJob
+  const int32_t* starts = nullptr;
+  int64_t segments = 0;
+  bool integers = false;  // has_integer_codes
+  int zero = 0;           // of bytes: what codes in a table are more by
   const std::byte* codes = nullptr;
-  DType type = DType::u8;          // of blocks; u8: grouped codes
-  int64_t block_cols = 32;         // of a block, or of a run of grouped codes
-  int64_t block_bytes = 0;         // of a panel's block or run
-  const uint16_t* grid = nullptr;  // of blocks, as block_tables() of quant/blocks.h has them;
-  const uint16_t* code_values = nullptr;  // which begin on a multiple of 64 bytes
-  const float* row_scales = nullptr;      // [output channels] or null
+  DType type = DType::u8;                // of blocks; u8: grouped codes
+  int64_t block_cols = 32;               // of a block, or of a run of grouped codes
+  int64_t block_bytes = 0;               // of a panel's block or run
+  const uint16_t* grid = nullptr;        // of blocks, as block_tables() of quant/blocks.h has them;
+  const int16_t* code_values = nullptr;  // which begin on a multiple of 64 bytes
+  const float* row_scales = nullptr;     // [output channels] or null
   bool mins = false;
   int64_t panels = 0;
   int64_t cols = 0;        // whole blocks
@@ -271,10 +315,10 @@ constexpr int64_t amx_scratch_bytes(int64_t rows) {
 // the other caches; or four parts at once, as the product reads four panels.
 enum class ReadWay : uint8_t { plain, into_l1, four_into_l1, four_into_l2 };
 
-// A thread's scratch for a grouped linear layer: decoded columns of a panel with their scales and
-// minimums, and for each row the panel's sums and those of an unfinished group.
+// A thread's scratch for a grouped linear layer: decoded columns of two panels with their scales
+// and minimums, and for each row the panels' sums, or a panel's and those of an unfinished group.
 constexpr int64_t grouped_scratch_bytes(int64_t rows) {
-  return kGroupedCols * 32 + kGroupedCols / 16 * 2 * 64 + 2 * 64 * rows;
+  return 2 * (kGroupedCols * 32 + kGroupedCols / 8 * 2 * 64 + 64 * rows);
 }
 
 // Some columns of one chunk of a causal convolution. y may be x.
@@ -353,7 +397,10 @@ struct Ops {
   // linear_scratch_bytes, or amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
-  // Panels [begin, end); scratch of grouped_scratch_bytes.
+  bool multiplies_bytes;  // whole_bytes are of use
+  void (*pack_whole)(const WholeJob& job);
+  // Panels [begin, end), or with bytes places of byte_streams streams, of which there are some more
+  // (kernels/cpu/simd/streams.h); scratch of grouped_scratch_bytes.
   void (*grouped)(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
   // One partition of a job's positions; scratch of attend_floats(key_dim, value_dim). On tiles at

@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/grouped_sum.h"
 #include "kernels/launch_checks.h"
 #include "kernels/reference/reference.h"
 #include "quant/encode.h"
@@ -60,8 +61,66 @@ float dot_i8(const float* x, float x_scale, const Weight& w, int64_t row) {
   return static_cast<float>(sum) * x_scale * w.scales[row];
 }
 
+// A row of x in the weight's order of columns.
+void order_inputs(const float* x, const Weight& w, float* out) {
+  for (int64_t c = 0; c < w.cols; ++c) out[c] = x[w.order != nullptr ? w.order[c] : c];
+}
+
+// The sum of kernels/grouped_sum.h; `whole` and `factors` are the row's inputs.
+float dot_whole(const int32_t* whole, const float* factors, int64_t cols, int64_t wide,
+                const GroupedRow& row) {
+  float total = 0;
+  for (int64_t first = 0; first < cols; first += kSumCols) {
+    float block = 0;
+    const int64_t block_end = std::min(first + kSumCols, cols);
+    for (int64_t begin = first, end; begin < block_end; begin = end) {
+      const int64_t group = begin / wide;
+      end = std::min((group + 1) * wide, block_end);
+      int32_t upper = 0, lower = 0, inputs = 0;
+      for (int64_t c = begin; c < end; ++c) {
+        const auto code = static_cast<int32_t>(row.codes[c]);
+        upper += upper_part(whole[c]) * code;
+        lower += lower_part(whole[c]) * code;
+        inputs += whole[c];
+      }
+      const float product = segment_value(upper, lower) * row.scales[group];
+      block += product - static_cast<float>(inputs) * row.mins[group];
+    }
+    total += block * factors[first / kSumCols];
+  }
+  return total;
+}
+
+void grouped_linear_whole(Tensor x, const Weight& w, const float* bias, Tensor y) {
+  std::vector<float> codes(static_cast<size_t>(w.cols)), input(codes.size());
+  std::vector<float> scales(static_cast<size_t>(groups_of(w.format, w.cols))), mins(scales.size());
+  const int64_t blocks = ceil_div(w.cols, kSumCols);
+  std::vector<int32_t> whole(static_cast<size_t>(x.rows * w.cols));
+  std::vector<float> factors(static_cast<size_t>(x.rows * blocks));
+  for (int64_t i = 0; i < x.rows; ++i) {
+    order_inputs(x.row<float>(i), w, input.data());
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t first = b * kSumCols;
+      factors[static_cast<size_t>(i * blocks + b)] =
+          whole_inputs(input.data() + first, std::min(kSumCols, w.cols - first),
+                       whole.data() + i * w.cols + first);
+    }
+  }
+  for (int64_t o = 0; o < w.rows; ++o) {
+    const GroupedRow row{codes.data(), scales.data(), mins.data()};
+    decode_groups(w, o, row);
+    for (int64_t i = 0; i < x.rows; ++i) {
+      float total = dot_whole(whole.data() + i * w.cols, factors.data() + i * blocks, w.cols,
+                              group_cols(w.format), row);
+      total *= scale_at(w, o, 0);
+      y.row<float>(i)[o] = bias == nullptr ? total : total + bias[o];
+    }
+  }
+}
+
 // Grouped weights, one output after another.
 void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y, bool round) {
+  if (round && has_integer_codes(w.format)) return grouped_linear_whole(x, w, bias, y);
   const int64_t wide = group_cols(w.format);
   std::vector<float> codes(static_cast<size_t>(w.cols)), input(codes.size());
   std::vector<float> scales(static_cast<size_t>(groups_of(w.format, w.cols))), mins(scales.size());
@@ -69,10 +128,8 @@ void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y, bool
     decode_groups(w, o, {codes.data(), scales.data(), mins.data()});
     for (float& code : codes) code = round ? bf16_to_float(float_to_bf16(code)) : code;
     for (int64_t i = 0; i < x.rows; ++i) {
-      for (size_t c = 0; c < input.size(); ++c) {
-        const float v = x.row<float>(i)[w.order != nullptr ? w.order[c] : static_cast<int64_t>(c)];
-        input[c] = round ? bf16_to_float(float_to_bf16(v)) : v;
-      }
+      order_inputs(x.row<float>(i), w, input.data());
+      for (float& v : input) v = round ? bf16_to_float(float_to_bf16(v)) : v;
       float total = 0;
       for (size_t g = 0; g < scales.size(); ++g) {
         const size_t begin = g * static_cast<size_t>(wide);

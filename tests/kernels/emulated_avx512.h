@@ -195,6 +195,13 @@ __m512i add_u8_i8_products(__m512i sums, __m512i bytes, __m512i codes) {
   return v.to();
 }
 
+__m512i add_i16_products(__m512i sums, __m512i first, __m512i second) {
+  auto v = Lanes<uint32_t>::of(sums);
+  const auto a = Lanes<int16_t>::of(first), b = Lanes<int16_t>::of(second);
+  for (int i = 0; i < 32; ++i) v.at[i / 2] += static_cast<uint32_t>(a.at[i] * b.at[i]);
+  return v.to();
+}
+
 // Conversions.
 
 __m512bh floats_to_bf16(__m512 high, __m512 low) {
@@ -275,6 +282,7 @@ Result narrow(__m512i words) {
 #define _mm512_min_ps emulated512::min
 #define _mm512_dpbf16_ps emulated512::add_bf16_products
 #define _mm512_dpbusd_epi32 emulated512::add_u8_i8_products
+#define _mm512_dpwssd_epi32 emulated512::add_i16_products
 #define _mm512_cvtne2ps_pbh emulated512::floats_to_bf16
 #define _mm512_cvtph_ps emulated512::halves_to_floats
 #define _mm512_cvtps_pd emulated512::floats_to_doubles

@@ -42,6 +42,11 @@ Matrix rows_of(const Matrix& x, int64_t first, int64_t count) {
   return part;
 }
 
+// kernels/grouped_sum.h: every instruction set has the bits of the reference.
+bool sums_integers(const test::Target& target, Compute compute, const Weight& w) {
+  return target.gpu == nullptr && compute == Compute::bf16 && has_integer_codes(w.format);
+}
+
 // Compares with the reference, which takes the same weight packed; a row's sums are the same among
 // any others and with any threads.
 void expect_product(const test::Target& target, const Weight& w, const Weight& packed,
@@ -55,7 +60,11 @@ void expect_product(const test::Target& target, const Weight& w, const Weight& p
     Matrix expected(x.rows(), w.rows);
     for (int64_t i = 0; i < x.rows() * rows; ++i)
       expected.at(i / rows, i % rows) = all.at(i / rows, i % rows);
-    test::expect_near(y, expected, test::product_rounding(x, packed), 1e-6f);
+    if (sums_integers(target, compute, packed)) {
+      EXPECT_TRUE(test::same_bits(y, expected));
+    } else {
+      test::expect_near(y, expected, test::product_rounding(x, packed), 1e-6f);
+    }
     for (int64_t count : {1, 3, 2, 4, 5, 8, 17}) {
       if (count > target.size(17, 3)) break;
       const int64_t first = random.between(0, x.rows() - count);
@@ -337,6 +346,63 @@ TEST_P(Grouped, ScaledCodesAreEncodedAsByTheReference) {
         const StoredWeight found = encoded(format, rows, cols, of_codes, of_scales, encode);
         expect_same_planes(found.weight, expected.weight);
       }
+    }
+  }
+}
+
+// Rows of every size that an input may have: with some that are much larger, small and subnormal
+// ones, such as overflow, and such as are not finite.
+Matrix unusual_inputs(int64_t cols, test::Random& random) {
+  constexpr float kSizes[] = {1, 1e-4f, 1e-20f, 1e-37f, 1e-41f, 1e34f, 0};
+  Matrix x(9, cols);
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      const bool outlier = random.between(0, 50) == 0;
+      x.at(r, c) = random.normal(r < 7 ? kSizes[r] : 1) * (outlier ? 3000.0f : 1);
+    }
+  }
+  x.at(7, cols / 2) = -INFINITY;
+  x.at(8, cols - 1) = NAN;
+  return x;
+}
+
+void expect_bits_of_the_reference(const test::Target& target, const Weight& w,
+                                  test::Random& random) {
+  const Matrix x = unusual_inputs(w.cols, random);
+  const Matrix expected = product({Isa::reference}, Compute::bf16, x, w, nullptr);
+  const auto compare = [&](const Matrix& y, int64_t first) {
+    for (int64_t r = 0; r < y.rows(); ++r) {
+      for (int64_t o = 0; o < w.rows; ++o) {
+        const float a = y.at(r, o), b = expected.at(first + r, o);
+        ASSERT_TRUE((std::isnan(a) && std::isnan(b)) ||
+                    std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b))
+            << "row " << first + r << ", output " << o << ": " << a << ", not " << b;
+      }
+    }
+  };
+  compare(product(target, Compute::bf16, x, w, nullptr), 0);
+  for (int64_t r = 0; r < x.rows(); ++r)
+    compare(product(target, Compute::bf16, rows_of(x, r, 1), w, nullptr), r);
+  EXPECT_TRUE(std::isnan(expected.at(7, 0)) && std::isnan(expected.at(8, 0)));
+}
+
+TEST_P(Grouped, UnusualInputsHaveTheBitsOfTheReference) {
+  if (GetParam().gpu != nullptr) GTEST_SKIP() << "a GPU sums floats";
+  test::Random random("Grouped.UnusualInputsHaveTheBitsOfTheReference");
+  for (DType type : kBlockTypes) {
+    SCOPED_TRACE(dtype_name(type));
+    const int64_t cols = block_layout(type).cols == 32 ? 352 : 768;
+    const auto blocks = test::random_blocks(type, 32, cols, random);
+    const StoredWeight w = test::block_weight(type, WeightLayout::packed, 32, cols, blocks);
+    expect_bits_of_the_reference(GetParam(), w.weight, random);
+  }
+  // Groups that neither divide a block of 256 columns nor are whole ones, and columns between.
+  for (int bits : {2, 4, 8}) {
+    for (int64_t group : {8, 32, 96, 320, 512}) {
+      SCOPED_TRACE(testing::Message() << bits << " bits in groups of " << group);
+      const test::RowLayer layer = test::integer_layer(bits, group, group == 96, 32, 600, random);
+      const StoredWeight w = layer.weight(WeightLayout::packed, encode_reference);
+      expect_bits_of_the_reference(GetParam(), w.weight, random);
     }
   }
 }

@@ -7,24 +7,14 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
-// Codes 0 to 63, less kZero, as bf16.
-template <int kZero>
-struct Bf16Codes {
-  alignas(64) uint16_t at[64];
-  constexpr Bf16Codes() : at() {
-    for (int i = 0; i < 64; ++i)
-      at[i] =
-          static_cast<uint16_t>(__builtin_bit_cast(uint32_t, static_cast<float>(i - kZero)) >> 16);
-  }
-};
-template <int kZero>
-constexpr Bf16Codes<kZero> kBf16{};
+using Halves [[gnu::vector_size(4 * kLanes)]] = int16_t;
 
-// Decoded groups of columns of one panel.
+// Decoded groups of columns of one panel. Cells are pairs of columns, 64 bytes each: codes as
+// 16-bit integers, or values as bf16.
 struct DecodedGroups {
-  std::byte* cells = nullptr;  // 64 bytes a pair of columns
-  float* scales = nullptr;     // [groups][16]
-  float* mins = nullptr;       // [groups][16]; what has none leaves them alone
+  std::byte* cells = nullptr;
+  float* scales = nullptr;  // [groups][16]
+  float* mins = nullptr;    // [groups][16]; what has none leaves them alone
 };
 
 // One vector of rows of a panel's block: word w as it is interleaved, and where its parts go.
@@ -33,34 +23,22 @@ struct BlockRows {
   DecodedGroups to;
   int64_t lane;                    // the first row
   const uint16_t* grid = nullptr;  // as in GroupedJob
-  const uint16_t* values = nullptr;
+  const int16_t* values = nullptr;
 
   Vu word(int w) const { return load_bits(block + (w * 16 + lane) * 4); }
   // The f16 behind `words` words.
   Vf half(int words) const { return f16_to_float(load_u16(block + words * 64 + lane * 2)); }
   void set_scale(int group, Vf scale) const { store(to.scales + group * 16 + lane, scale); }
   void set_min(int group, Vf min) const { store(to.mins + group * 16 + lane, min); }
-  // Codes of columns `col` and the next.
-  void set_codes(int col, Vi first, Vi second) const {
-    set_values(col, __builtin_convertvector(first, Vf), __builtin_convertvector(second, Vf));
+  // Codes of columns `col` and the next: in both halves of each lane, less kZero.
+  template <int kZero = 0>
+  void set_halves(int col, Vu codes) const {
+    store(to.cells + col * 32 + lane * 4, reinterpret_cast<Halves>(codes) - int16_t{kZero});
   }
+  // The same of values that bf16 has.
   void set_values(int col, Vf first, Vf second) const {
     const Vu low = as_bits(first), high = as_bits(second);
     store(to.cells + col * 32 + lane * 4, low >> 16 | (high & 0xffff0000));
-  }
-  // The same of codes in both halves of each lane, less kZero. They are below kCodes.
-  template <int kCodes, int kZero = 0>
-  void set_halves(int col, Vu codes) const {
-#if defined(__AVX512F__)
-    if constexpr (kCodes <= 64) {
-      const auto low = reinterpret_cast<__m512i>(load_bits(kBf16<kZero>.at));
-      const auto high = reinterpret_cast<__m512i>(load_bits(kBf16<kZero>.at + 32));
-      const __m512i pairs = _mm512_permutex2var_epi16(low, reinterpret_cast<__m512i>(codes), high);
-      return store(to.cells + col * 32 + lane * 4, pairs);
-    }
-#endif
-    set_codes(col, reinterpret_cast<Vi>(codes & 0xffff) - kZero,
-              reinterpret_cast<Vi>(codes >> 16) - kZero);
   }
 };
 

@@ -1,6 +1,6 @@
 // Codes of 2 to 8 bits, as quant/format.h and quant/blocks.h lay them out in panels, into cells of
-// bf16 pairs (columns k and k + 1 of a row in a lane), and what they are multiplied by. All codes
-// are exact in bf16.
+// pairs (columns k and k + 1 of a row in a lane), and what they are multiplied by. Codes that are
+// integers become integers of 16 bits, others values of bf16, in which they are exact.
 #pragma once
 
 #include "kernels/cpu/simd/block_rows.h"
@@ -19,7 +19,7 @@ inline void nibbles_of_32(const BlockRows& rows, int first, Vu fifth) {
       const int col = w * 4 + k % 2 * 2 + k / 2 * 16;
       Vu codes = word >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f;
       if (kFive) codes |= (fifth >> col & 1) << 4 | (fifth >> (col + 1) & 1) << 20;
-      rows.set_halves<32, kZero>(col, codes);
+      rows.set_halves<kZero>(col, codes);
     }
   }
 }
@@ -28,9 +28,12 @@ inline void decode_q4_0(const BlockRows& rows) {
   rows.set_scale(0, rows.half(4));
   nibbles_of_32<false, 8>(rows, 0, Vu{});
 }
-inline void decode_q4_1(const BlockRows& rows) {
+inline void scales_of_q4_1(const BlockRows& rows) {
   rows.set_scale(0, low_half(rows.word(0)));
   rows.set_min(0, -high_half(rows.word(0)));
+}
+inline void decode_q4_1(const BlockRows& rows) {
+  scales_of_q4_1(rows);
   nibbles_of_32<false>(rows, 1, Vu{});
 }
 inline void decode_q5_0(const BlockRows& rows) {
@@ -38,17 +41,16 @@ inline void decode_q5_0(const BlockRows& rows) {
   nibbles_of_32<true, 16>(rows, 1, rows.word(0));
 }
 inline void decode_q5_1(const BlockRows& rows) {
-  rows.set_scale(0, low_half(rows.word(0)));
-  rows.set_min(0, -high_half(rows.word(0)));
+  scales_of_q4_1(rows);
   nibbles_of_32<true>(rows, 2, rows.word(1));
 }
 
 inline void decode_q8_0(const BlockRows& rows) {
   rows.set_scale(0, rows.half(8));
   for (int w = 0; w < 8; ++w) {
-    const Vi word = reinterpret_cast<Vi>(rows.word(w));
-    rows.set_codes(w * 4, (word << 24) >> 24, (word << 8) >> 24);
-    rows.set_codes(w * 4 + 2, (word << 16) >> 24, word >> 24);
+    const auto word = reinterpret_cast<Halves>(rows.word(w));
+    rows.set_halves(w * 4, reinterpret_cast<Vu>((word << 8) >> 8));
+    rows.set_halves(w * 4 + 2, reinterpret_cast<Vu>(word >> 8));
   }
 }
 
@@ -63,7 +65,7 @@ inline void decode_q2_k(const BlockRows& rows) {
     const Vu word = rows.word(4 + w);
     for (int k = 0; k < 8; ++k) {
       const int col = w / 8 * 128 + k / 2 * 32 + w % 8 * 4 + k % 2 * 2;
-      rows.set_halves<4>(col, word >> (k % 2 * 8 + k / 2 * 2) & 0x00030003);
+      rows.set_halves(col, word >> (k % 2 * 8 + k / 2 * 2) & 0x00030003);
     }
   }
 }
@@ -81,7 +83,7 @@ inline void decode_q3_k(const BlockRows& rows) {
       const int part = w / 8 * 4 + k / 2;  // of 32 columns
       const Vu low = word >> (k % 2 * 8 + k / 2 * 2) & 0x00030003;
       const Vu high = mask >> (k % 2 * 8 + part) & 0x00010001;
-      rows.set_halves<8, 4>(part * 32 + w % 8 * 4 + k % 2 * 2, low | high << 2);
+      rows.set_halves<4>(part * 32 + w % 8 * 4 + k % 2 * 2, low | high << 2);
     }
   }
 }
@@ -116,24 +118,27 @@ inline void decode_q45_k(const BlockRows& rows) {
       const int part = w / 8 * 2 + k / 2;  // of 32 columns
       Vu codes = word >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f;
       if (kFive) codes |= (rows.word(4 + w % 8) >> (k % 2 * 8 + part) & 0x00010001) << 4;
-      rows.set_halves<32>(part * 32 + w % 8 * 4 + k % 2 * 2, codes);
+      rows.set_halves(part * 32 + w % 8 * 4 + k % 2 * 2, codes);
     }
   }
 }
 
-inline void decode_q6_k(const BlockRows& rows) {
+inline void scales_of_q6_k(const BlockRows& rows) {
   const Vf d = rows.half(52);
   for (int g = 0; g < 16; ++g) {
     const Vi scale = reinterpret_cast<Vi>(rows.word(48 + g / 4) << (24 - g % 4 * 8)) >> 24;
     rows.set_scale(g, d * __builtin_convertvector(scale, Vf));
   }
+}
+inline void decode_q6_k(const BlockRows& rows) {
+  scales_of_q6_k(rows);
   for (int w = 0; w < 32; ++w) {  // words of low nibbles: 64 columns and the next 64
     const Vu low = rows.word(w), high = rows.word(32 + w / 16 * 8 + w % 8);
     for (int k = 0; k < 4; ++k) {
       const int part = w % 16 / 8 + k / 2 * 2;  // of 32 columns, among four
       const Vu codes = (low >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f) |
                        (high >> (k % 2 * 8 + part * 2) & 0x00030003) << 4;
-      rows.set_halves<64, 32>(w / 16 * 128 + part * 32 + w % 8 * 4 + k % 2 * 2, codes);
+      rows.set_halves<32>(w / 16 * 128 + part * 32 + w % 8 * 4 + k % 2 * 2, codes);
     }
   }
 }
@@ -150,25 +155,16 @@ inline void decode_run(const BlockRows& rows) {
       const int col = w * kCols + k * 2;
       Vu codes = word >> (k * kEach) & kMask;
       if constexpr (kBits == 3) codes |= (rows.word(2) >> (col / 2) & 0x00010001) << 2;
-      rows.set_halves<1 << kBits>(col, codes);
+      rows.set_halves(col, codes);
     }
   }
 }
 
-// Four-bit floats: from 1 on their exponent and mantissa as a float32's, whose bias is 126 more.
-inline Vf four_bit_floats(Vu codes) {
-  const Vu magnitude = codes & 7;
-  const Vu large = (magnitude << 22) + (126u << 23), small = as_bits(floats(magnitude) * 0.5f);
-  const Vu is_small = reinterpret_cast<Vu>(magnitude < 2);
-  return as_floats((small & is_small) | (large & ~is_small) | (codes & 8) << 28);
-}
+// Floats of four bits, doubled.
 inline void decode_float_run(const BlockRows& rows) {
   for (int w = 0; w < 4; ++w) {
     const Vu word = rows.word(w);
-    for (int k = 0; k < 4; ++k) {
-      const Vu codes = word >> (k * 4) & 0x000f000f;
-      rows.set_values(w * 8 + k * 2, four_bit_floats(codes & 0xffff), four_bit_floats(codes >> 16));
-    }
+    for (int k = 0; k < 4; ++k) set_indexed(rows, w * 8 + k * 2, word >> (k * 4) & 0x000f000f);
   }
 }
 

@@ -64,6 +64,7 @@ void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte*
 void interleave_codes(std::byte* words, int64_t bytes);
 
 void pack_rows(const PackJob& job);
+void pack_whole(const WholeJob& job);
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
 // Scores of one query in a partition, count <= kPartition: scores[k] becomes its score for position

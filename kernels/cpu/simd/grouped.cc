@@ -1,46 +1,29 @@
-// Linear layers of grouped codes and blocks (docs/architecture.md, "Determinism"): of each output a
-// group's products are summed from zero in column order, then scaled, then less the sum of the
-// group's inputs times its minimum; groups are added in order. Output channels lie across lanes.
+// Linear layers of grouped codes and blocks. Codes that are integers are summed as
+// kernels/grouped_sum.h says; others, and float32 inputs: of each output a group's products are
+// summed from zero in column order, then scaled, then less the sum of the group's inputs times its
+// minimum; groups are added in order. Output channels lie across lanes.
 //
-// Columns of a panel are decoded into scratch, once for all rows, and multiplied there. Few rows of
-// 4-bit codes are decoded in registers instead, with the same products in the same order.
-#include "kernels/cpu/simd/blocks.h"
+// Columns of a panel are decoded into scratch, once for all rows, and multiplied there. For few
+// rows some codes are decoded in registers instead: few_rows.h, with the same sums, and
+// multiply_nibbles.
+#include "kernels/cpu/simd/few_rows.h"
 #include "kernels/cpu/simd/functions.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 constexpr int kVectors = static_cast<int>(16 / kLanes);  // of a panel's rows
-constexpr int64_t kCell = 64;                            // bytes
-// Prefetch distance of stored codes.
-constexpr int64_t kAheadBytes = 4096;
 
 #if defined(__AVX512F__)
 constexpr int kMostRows = 8;
+constexpr int kWholeRows = 6;  // of two panels; sums of integers take two registers
 #elif defined(__AVX2__)
 constexpr int kMostRows = 4;
+constexpr int kWholeRows = 4;
 #else
 constexpr int kMostRows = 2;
+constexpr int kWholeRows = 2;
 #endif
-
-constexpr int64_t kMostGroups = kGroupedCols / 16;  // whose scales are decoded at a time
-
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// A thread's scratch.
-struct Scratch {
-  Scratch(std::byte* at, int64_t rows)
-      : cells(at),
-        scales(reinterpret_cast<float*>(at + kGroupedCols * 32)),
-        mins(scales + kGroupedCols / 16 * 16),
-        totals(mins + kGroupedCols / 16 * 16),
-        partial(totals + rows * 16) {}
-  std::byte* cells;
-  float* scales;
-  float* mins;
-  float* totals;   // [rows][16], of the panel
-  float* partial;  // [rows][16], of a group that is interrupted
-};
 
 // Some columns of a row: whole groups, or a part of one.
 struct Columns {
@@ -56,14 +39,24 @@ Columns columns_from(const GroupedJob& job, int64_t first) {
     const int64_t count = smaller(left, most);
     return {first, count, group, 1, first == group * wide, count == left};
   }
-  const int64_t count = smaller(smaller(most / wide, kMostGroups) * wide, job.cols - first);
+  const int64_t count = smaller(most / wide * wide, job.cols - first);
   const int64_t groups = smaller((count + wide - 1) / wide, job.groups - group);
   return {first, count, group, groups, true, true};
 }
 
+// Products that take a cell of integers.
+struct IntegerUnits {
+  static constexpr int kUnits = 2;  // of x, to a pair of columns
+  static constexpr int64_t kBytes = kCell;
+  static Vf add(Vf sum, const std::byte* cells, const uint32_t* x, int64_t stride) {
+    const auto pair = reinterpret_cast<Vi>(load_bits(cells));
+    sum = fma(as_floats(Vu{} + x[0]), __builtin_convertvector((pair << 16) >> 16, Vf), sum);
+    return fma(as_floats(Vu{} + x[stride]), __builtin_convertvector(pair >> 16, Vf), sum);
+  }
+};
 // Products that take a cell of bf16 pairs.
 struct FloatUnits {
-  static constexpr int kUnits = 2;  // of x, to a pair of columns
+  static constexpr int kUnits = 2;
   static constexpr int64_t kBytes = kCell;
   static Vf add(Vf sum, const std::byte* cells, const uint32_t* x, int64_t stride) {
     const Vu pair = load_bits(cells);
@@ -162,64 +155,19 @@ void multiply_tile(const GroupedJob& job, const Columns& columns, const Scratch&
                    const Tile& tile) {
   for (int64_t row = 0; row < tile.rows; row += kMostRows) {
 #if defined(__AVX512BF16__)
-    if (job.pairs) {
+    if (job.inputs == GroupedInputs::bf16_pairs) {
       multiply_rows<PairUnits, kMostRows>(job, columns, scratch, tile, row, tile.rows - row);
       continue;
     }
 #endif
     if (job.wide) {
       multiply_rows<WideUnits, kMostRows>(job, columns, scratch, tile, row, tile.rows - row);
+    } else if (job.integers) {
+      multiply_rows<IntegerUnits, kMostRows>(job, columns, scratch, tile, row, tile.rows - row);
     } else {
       multiply_rows<FloatUnits, kMostRows>(job, columns, scratch, tile, row, tile.rows - row);
     }
   }
-}
-
-// Scale and zero of kLanes rows of a group of grouped codes.
-struct GroupScale {
-  Vf scale, min;
-};
-Vf scale_as_stored(const GroupedJob& job, int64_t at) {
-  switch (job.scale_type) {
-    case DType::f32:
-      return as_floats(load_bits(job.scales + at * 4));
-    case DType::bf16:
-      return as_floats(load_u16(job.scales + at * 2) << 16);
-    case DType::f8_e8m0: {
-      const Vu code = load_u8(job.scales + at);  // the least is a subnormal number, 255 NaN
-      const Vu odd = reinterpret_cast<Vu>(code == 0) | reinterpret_cast<Vu>(code == 255);
-      return as_floats(code << 23 | (odd & 0x00400000));
-    }
-    case DType::f8_e4m3:
-      return eight_bit_floats(load_u8(job.scales + at));
-    case DType::u8: {
-      float of[kLanes];
-      for (int i = 0; i < kLanes; ++i)
-        of[i] = job.scale_values[static_cast<uint8_t>(job.scales[at + i])];
-      return load(of);
-    }
-    default:
-      return f16_to_float(load_u16(job.scales + at * 2));
-  }
-}
-GroupScale group_scale(const GroupedJob& job, int64_t panel, int64_t group, int64_t lane) {
-  const int64_t at = (panel * job.groups + group) * 16 + lane;
-  Vf scale = scale_as_stored(job, at);
-  if (job.outer != Outer::none) {
-    Vf outer = Vf{};
-    if (job.outer_groups == 0) {
-      outer += job.outers[panel];
-    } else {
-      const int64_t each = (job.groups + job.outer_groups - 1) / job.outer_groups;
-      outer = load(job.outers + (panel * each + group / job.outer_groups) * 16 + lane);
-    }
-    scale = job.outer == Outer::multiplies ? scale * outer : scale / outer;
-  }
-  if (job.scale_type == DType::u8) scale += job.scale_values[kScaleValues];
-  if (job.table != CodeTable::integers) return {scale, Vf{}};
-  Vf zero = Vf{} + static_cast<float>(job.zero_base);
-  if (job.zeros != nullptr) zero += floats(load_u8(job.zeros + at));
-  return {scale, scale * zero};
 }
 
 void decode_codes(const GroupedJob& job, const BlockRows& rows) {
@@ -235,15 +183,15 @@ void decode_codes(const GroupedJob& job, const BlockRows& rows) {
   }
 }
 
-void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns,
-                    const Scratch& scratch) {
-  const std::byte* from =
-      job.codes + (panel * job.cols + columns.first) / job.block_cols * job.block_bytes;
+// Decodes `count` columns, and the scales and minimums of blocks.
+void decode_columns(const GroupedJob& job, int64_t panel, int64_t first, int64_t count,
+                    DecodedGroups into) {
+  const std::byte* from = job.codes + (panel * job.cols + first) / job.block_cols * job.block_bytes;
   const int64_t group_step = job.block_cols / job.group_cols;  // groups of a block
   for (int64_t lane = 0; lane < 16; lane += kLanes) {
     const std::byte* block = from;
-    DecodedGroups to{scratch.cells, scratch.scales, scratch.mins};
-    for (int64_t col = 0; col < columns.count; col += job.block_cols) {
+    DecodedGroups to = into;
+    for (int64_t col = 0; col < count; col += job.block_cols) {
       const BlockRows rows{block, to, lane, job.grid, job.code_values};
       if (lane == 0) __builtin_prefetch(block + kAheadBytes);
       if (job.type == DType::u8) {
@@ -256,32 +204,27 @@ void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns
       to.cells += job.block_cols * (job.wide ? 64 : 32);
       block += job.block_bytes;
     }
-    for (int64_t g = 0; job.type == DType::u8 && columns.ends && g < columns.groups; ++g) {
-      const GroupScale s = group_scale(job, panel, columns.group + g, lane);
-      store(scratch.scales + g * 16 + lane, s.scale);
-      store(scratch.mins + g * 16 + lane, s.min);
-    }
   }
 }
 
-// A panel's sums [rows][16], times the scale of each row, and with the bias, into y.
-void finish_panel(const GroupedJob& job, int64_t panel, const float* totals) {
-  for (int64_t row = 0; row < job.rows; ++row) {
-    for (int64_t lane = 0; lane < 16; lane += kLanes) {
-      Vf sum = load(totals + row * 16 + lane);
-      if (job.row_scales != nullptr) sum *= load(job.row_scales + panel * 16 + lane);
-      if (job.bias != nullptr) sum += load(job.bias + panel * 16 + lane);
-      store(job.y + row * job.y_stride + panel * 16 + lane, sum);
-    }
+// Stores the scale and the minimum of a group of grouped codes, [16] each.
+void store_scale(const GroupedJob& job, int64_t panel, int64_t group, float* scale, float* min) {
+  for (int64_t lane = 0; lane < 16; lane += kLanes) {
+    const GroupScale s = group_scale(job, panel, group, lane);
+    store(scale + lane, s.scale);
+    store(min + lane, s.min);
   }
 }
 
 void multiply_decoded(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
-  const int64_t unit_cols = job.pairs ? 2 : 1;
+  const int64_t unit_cols = job.inputs == GroupedInputs::bf16_pairs ? 2 : 1;
   for (int64_t i = 0; i < job.rows * 16; i += kLanes) store(scratch.totals + i, Vf{});
   for (int64_t first = 0; first < job.cols;) {
     const Columns columns = columns_from(job, first);
-    decode_columns(job, panel, columns, scratch);
+    decode_columns(job, panel, columns.first, columns.count,
+                   {scratch.cells, scratch.scales, scratch.mins});
+    for (int64_t g = 0; job.type == DType::u8 && columns.ends && g < columns.groups; ++g)
+      store_scale(job, panel, columns.group + g, scratch.scales + g * 16, scratch.mins + g * 16);
     for (int64_t row = 0; row < job.rows; row += job.tile_rows) {
       const int64_t rows = smaller(job.tile_rows, job.rows - row);
       multiply_tile(job, columns, scratch,
@@ -292,28 +235,135 @@ void multiply_decoded(const GroupedJob& job, int64_t panel, const Scratch& scrat
   }
 }
 
+// sum + products of pairs of 16-bit integers.
+inline Vi add_products(Vi sum, Vu codes, uint32_t pair) {
+#if defined(__AVX512VNNI__)
+  return reinterpret_cast<Vi>(_mm512_dpwssd_epi32(reinterpret_cast<__m512i>(sum),
+                                                  reinterpret_cast<__m512i>(codes),
+                                                  reinterpret_cast<__m512i>(Vu{} + pair)));
+#elif defined(__AVX2__)
+  return sum + reinterpret_cast<Vi>(_mm256_madd_epi16(reinterpret_cast<__m256i>(codes),
+                                                      reinterpret_cast<__m256i>(Vu{} + pair)));
+#elif defined(__SSE2__)
+  return sum + reinterpret_cast<Vi>(_mm_madd_epi16(reinterpret_cast<__m128i>(codes),
+                                                   reinterpret_cast<__m128i>(Vu{} + pair)));
+#else
+  const auto both = reinterpret_cast<Vi>(codes);
+  const auto x = static_cast<int32_t>(pair);
+  return sum + ((both << 16) >> 16) * static_cast<int16_t>(pair) + (both >> 16) * (x >> 16);
+#endif
+}
+
+// A block of integers that is multiplied: some rows, and decoded codes of panels side by side.
+struct WholeRows {
+  int64_t block;
+  int64_t first_row;
+};
+
+template <int kRows, int kPanels>
+void multiply_whole(const GroupedJob& job, const Scratch& scratch, WholeRows at) {
+  constexpr int64_t kWords = kBlockCols;  // of a row
+  const int64_t first = at.block * kBlockCols, end = block_end(job, at.block);
+  const int64_t row = at.block * job.rows + at.first_row;
+  for (int64_t lane = 0; lane < 16; lane += kLanes) {
+    Vf sums[kPanels][kRows] = {};
+    int64_t s = 0;
+    for (int64_t begin = first; begin < end; ++s) {
+      const Segment segment = segment_from(job, begin, end);
+      Vi upper[kPanels][kRows] = {}, lower[kPanels][kRows] = {};
+      const uint32_t* x = job.x + row * kWords;
+      for (int64_t k = (begin - first) / 2; k < (segment.end - first) / 2; ++k) {
+#pragma GCC unroll 2
+        for (int p = 0; p < kPanels; ++p) {
+          const Vu codes =
+              load_bits(scratch.cells + p * Scratch::kPanelBytes + k * kCell + lane * 4);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            upper[p][r] = add_products(upper[p][r], codes, x[r * kWords + k]);
+            lower[p][r] = add_products(lower[p][r], codes, x[r * kWords + kWords / 2 + k]);
+          }
+        }
+      }
+#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p) {
+        const int64_t scale_at = (p * kMostGroups + s) * 16 + lane;
+        const Vf scale = load(scratch.scales + scale_at), min = load(scratch.mins + scale_at);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          Vf value = whole_value(upper[p][r], lower[p][r]) * scale;
+          if (job.mins) value -= job.x_sums[(row + r) * job.segments + s] * min;
+          sums[p][r] += value;
+        }
+      }
+      begin = segment.end;
+    }
+    for (int p = 0; p < kPanels; ++p) {
+      for (int r = 0; r < kRows; ++r) {
+        float* total = scratch.totals + (p * job.rows + at.first_row + r) * 16 + lane;
+        store(total, load(total) + sums[p][r] * job.factors[row + r]);
+      }
+    }
+  }
+}
+
+template <int kRows, int kPanels>
+void multiply_whole_rows(const GroupedJob& job, const Scratch& scratch, WholeRows at,
+                         int64_t rows) {
+  if constexpr (kRows > 0) {
+    if (rows >= kRows) return multiply_whole<kRows, kPanels>(job, scratch, at);
+    multiply_whole_rows<kRows - 1, kPanels>(job, scratch, at, rows);
+  }
+}
+
+// Panels side by side, so that inputs are loaded once for all.
+template <int kPanels>
+void multiply_whole_panels(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
+  for (int64_t i = 0; i < kPanels * job.rows * 16; i += kLanes) store(scratch.totals + i, Vf{});
+  for (int64_t b = 0; b < whole_blocks(job); ++b) {
+    const int64_t first = b * kBlockCols, end = block_end(job, b);
+    const int64_t count = smaller(kBlockCols, job.cols - first);
+    for (int p = 0; p < kPanels; ++p) {
+      const DecodedGroups to{scratch.cells + p * Scratch::kPanelBytes,
+                             scratch.scales + p * kMostGroups * 16,
+                             scratch.mins + p * kMostGroups * 16};
+      decode_columns(job, panel + p, first, count, to);
+      int64_t s = 0;
+      for (int64_t begin = first; job.type == DType::u8 && begin < end; ++s) {
+        const Segment segment = segment_from(job, begin, end);
+        store_scale(job, panel + p, segment.group, to.scales + s * 16, to.mins + s * 16);
+        begin = segment.end;
+      }
+    }
+    for (int64_t row = 0; row < job.rows; row += kWholeRows)
+      multiply_whole_rows<kWholeRows, kPanels>(job, scratch, {b, row}, job.rows - row);
+  }
+  for (int p = 0; p < kPanels; ++p)
+    finish_panel(job, panel + p, scratch.totals + p * job.rows * 16);
+}
+
+// Multiplies some of `panels` panels and returns how many.
+int64_t multiply_some_whole(const GroupedJob& job, int64_t panel, int64_t panels,
+                            const Scratch& scratch) {
+#if defined(__AVX512F__)
+  if (panels >= 2) return multiply_whole_panels<2>(job, panel, scratch), 2;
+#endif
+  (void)panels;
+  return multiply_whole_panels<1>(job, panel, scratch), 1;
+}
+
 #if defined(__AVX512BF16__)
 
-// Rows for which 4-bit codes are decoded in registers.
-constexpr int64_t kDecodingRows = 4;
-
 // Nibbles as bf16. A lookup takes five bits, of which the upper one is the next nibble's.
-inline Vu nibble_table(CodeTable table, const float* own) {
-  constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+inline Vu nibble_table(const float* own) {
   alignas(64) uint16_t codes[32];
-  for (int i = 0; i < 32; ++i) {
-    const float sign = i % 16 < 8 ? 1.0f : -1.0f;
-    const float value = table == CodeTable::e2m1  ? sign * kValues[i % 8]
-                        : table == CodeTable::own ? own[i % 16]
-                                                  : static_cast<float>(i % 16);
-    codes[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value) >> 16);
-  }
+  for (int i = 0; i < 32; ++i)
+    codes[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, own[i % 16]) >> 16);
   return load_bits(codes);
 }
 template <int kShift>
 inline Vu nibbles(Vu table, Vu word) {
-  using Halves [[gnu::vector_size(64)]] = uint16_t;
-  const Halves shifted = reinterpret_cast<Halves>(word) >> kShift;
+  using Unsigned [[gnu::vector_size(64)]] = uint16_t;
+  const Unsigned shifted = reinterpret_cast<Unsigned>(word) >> kShift;
   return reinterpret_cast<Vu>(_mm512_permutexvar_epi16(reinterpret_cast<__m512i>(shifted),
                                                        reinterpret_cast<__m512i>(table)));
 }
@@ -350,49 +400,10 @@ void store_totals(const Vf (&totals)[kPanels][kRows], const GroupedJob& job, int
   }
 }
 
+// Grouped codes of 4 bits that stand for floats.
 template <int kRows, int kPanels>
-void multiply_q4_k(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
-  constexpr int kGroups = 8;  // of a block
-  const Vu table = nibble_table(CodeTable::integers, nullptr);
-  const int64_t blocks = job.cols / 256, apart = blocks * job.block_bytes;
-  Vf totals[kPanels][kRows] = {};
-  for (int64_t b = 0; b < blocks; ++b) {
-    const std::byte* block = job.codes + (panel * blocks + b) * job.block_bytes;
-    for (int p = 0; p < kPanels; ++p) {
-      const int64_t first = p * kGroups * 16;
-      scales_of_k({block + p * apart, {nullptr, scratch.scales + first, scratch.mins + first}, 0});
-    }
-    for (int part = 0; part < 4; ++part) {  // 64 columns
-      Vf low[kPanels][kRows] = {}, high[kPanels][kRows] = {};
-      const uint32_t* x = job.x + (b * 128 + part * 32) * kRows;
-#pragma GCC unroll 8
-      for (int w = 0; w < 8; ++w, x += 2 * kRows) {
-        Vu words[kPanels];
-        load_words(block + (4 + part * 8 + w) * kCell, apart, words);
-        add_nibbles<0>(low, table, words, x);
-        add_nibbles<8>(low, table, words, x + kRows);
-        add_nibbles<4>(high, table, words, x + 16 * kRows);
-        add_nibbles<12>(high, table, words, x + 17 * kRows);
-      }
-      for (int p = 0; p < kPanels; ++p) {
-        for (int r = 0; r < kRows; ++r) {
-          const int64_t g = (p * kGroups + part * 2) * 16;
-          const float* x_sums = job.x_sums + r * job.groups + b * kGroups + part * 2;
-          totals[p][r] = add_group(totals[p][r], low[p][r], load(scratch.scales + g), x_sums,
-                                   scratch.mins + g);
-          totals[p][r] = add_group(totals[p][r], high[p][r], load(scratch.scales + g + 16),
-                                   x_sums + 1, scratch.mins + g + 16);
-        }
-      }
-    }
-  }
-  store_totals(totals, job, panel);
-}
-
-// Grouped codes of 4 bits.
-template <int kRows, int kPanels>
-void multiply_nibbles(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
-  const Vu table = nibble_table(job.table, job.values);
+void multiply_nibbles(const GroupedJob& job, int64_t panel) {
+  const Vu table = nibble_table(job.values);
   const uint32_t* x = job.x;
   const int64_t apart = job.cols / 8 * kCell;
   const std::byte* from = job.codes + panel * apart;
@@ -411,48 +422,8 @@ void multiply_nibbles(const GroupedJob& job, int64_t panel, const Scratch& scrat
     }
     for (int p = 0; p < kPanels; ++p) {
       const GroupScale s = group_scale(job, panel + p, g, 0);
-      store(scratch.mins, s.min);
       for (int r = 0; r < kRows; ++r)
-        totals[p][r] = add_group(totals[p][r], sums[p][r], s.scale, job.x_sums + r * job.groups + g,
-                                 job.mins ? scratch.mins : nullptr);
-    }
-  }
-  store_totals(totals, job, panel);
-}
-
-// Blocks of four-bit codes that are looked up.
-template <int kRows, int kPanels>
-void multiply_nibble_blocks(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
-  const Vu table = load_bits(job.code_values);  // whose second half is like its first
-  const NibbleBlock kind = nibble_block(job.type);
-  const int64_t blocks = job.cols / job.block_cols, apart = blocks * job.block_bytes;
-  const uint32_t* x = job.x;
-  Vf totals[kPanels][kRows] = {};
-  for (int64_t b = 0; b < blocks; ++b) {
-    const std::byte* block = job.codes + (panel * blocks + b) * job.block_bytes;
-    for (int p = 0; p < kPanels; ++p) {
-      const DecodedGroups to{nullptr, scratch.scales + p * kind.groups * 16, nullptr};
-      scales_of_nibbles({block + p * apart, to, 0}, job.type);
-    }
-    const std::byte* from = block + kind.first_word * kCell;
-    for (int g = 0; g < kind.groups; ++g, from += kind.words * kCell) {
-      Vf sums[kPanels][kRows] = {};
-      Vu words[kPanels];
-      for (int w = 0; w < kind.words; ++w, x += 2 * kRows) {
-        load_words(from + w * kCell, apart, words);
-        add_nibbles<0>(sums, table, words, x);
-        add_nibbles<8>(sums, table, words, x + kRows);
-      }
-      for (int w = 0; w < kind.words; ++w, x += 2 * kRows) {
-        load_words(from + w * kCell, apart, words);
-        add_nibbles<4>(sums, table, words, x);
-        add_nibbles<12>(sums, table, words, x + kRows);
-      }
-      for (int p = 0; p < kPanels; ++p) {
-        const Vf scale = load(scratch.scales + (p * kind.groups + g) * 16);
-        for (int r = 0; r < kRows; ++r)
-          totals[p][r] = add_group(totals[p][r], sums[p][r], scale, nullptr, nullptr);
-      }
+        totals[p][r] = add_group(totals[p][r], sums[p][r], s.scale, nullptr, nullptr);
     }
   }
   store_totals(totals, job, panel);
@@ -461,41 +432,28 @@ void multiply_nibble_blocks(const GroupedJob& job, int64_t panel, const Scratch&
 // Panels that are multiplied side by side, so that no sum waits for the one before it.
 template <int kRows>
 constexpr int kSideBySide = kRows <= 2 ? 4 : 2;
-template <int kRows, int kPanels>
-void multiply_panels(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
-  // Scratch has room for the scales of two panels' blocks.
-  constexpr int kBlocks = kPanels < 2 ? kPanels : 2;
-  if (job.type == DType::u8) return multiply_nibbles<kRows, kPanels>(job, panel, scratch);
-  for (int p = 0; p < kPanels; p += kBlocks) {
-    job.type == DType::q4_k ? multiply_q4_k<kRows, kBlocks>(job, panel + p, scratch)
-                            : multiply_nibble_blocks<kRows, kBlocks>(job, panel + p, scratch);
-  }
-}
 
 template <int kRows>
-int64_t multiply_in_registers(const GroupedJob& job, int64_t panel, int64_t panels,
-                              const Scratch& scratch) {
+int64_t multiply_in_registers(const GroupedJob& job, int64_t panel, int64_t panels) {
   if constexpr (kRows == 0) {
     return 0;
   } else {
-    if (job.rows != kRows) return multiply_in_registers<kRows - 1>(job, panel, panels, scratch);
+    if (job.rows != kRows) return multiply_in_registers<kRows - 1>(job, panel, panels);
     if (panels >= kSideBySide<kRows>)
-      return multiply_panels<kRows, kSideBySide<kRows>>(job, panel, scratch), kSideBySide<kRows>;
-    return multiply_panels<kRows, 1>(job, panel, scratch), 1;
+      return multiply_nibbles<kRows, kSideBySide<kRows>>(job, panel), kSideBySide<kRows>;
+    return multiply_nibbles<kRows, 1>(job, panel), 1;
   }
 }
 
 // Multiplies some of `panels` panels and returns how many; none where they are to be decoded.
-int64_t multiply_few(const GroupedJob& job, int64_t panel, int64_t panels, const Scratch& scratch) {
-  const bool four_bits = job.type == DType::q4_k || is_nibble_block(job.type) ||
-                         (job.type == DType::u8 && job.bits == 4);
-  if (!job.pairs || !four_bits) return 0;
-  return multiply_in_registers<kDecodingRows>(job, panel, panels, scratch);
+int64_t multiply_few(const GroupedJob& job, int64_t panel, int64_t panels) {
+  if (job.inputs != GroupedInputs::bf16_pairs || job.table != CodeTable::own) return 0;
+  return multiply_in_registers<kByteRows>(job, panel, panels);
 }
 
 #else
 
-int64_t multiply_few(const GroupedJob&, int64_t, int64_t, const Scratch&) { return 0; }
+int64_t multiply_few(const GroupedJob&, int64_t, int64_t) { return 0; }
 
 #endif
 
@@ -503,8 +461,13 @@ int64_t multiply_few(const GroupedJob&, int64_t, int64_t, const Scratch&) { retu
 
 void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch) {
   const Scratch parts(scratch, job.rows);
+  if (job.inputs == GroupedInputs::whole_bytes) return multiply_bytes(job, begin, end, parts);
   for (int64_t panel = begin; panel < end;) {
-    const int64_t done = multiply_few(job, panel, end - panel, parts);
+    if (job.inputs == GroupedInputs::whole_pairs) {
+      panel += multiply_some_whole(job, panel, end - panel, parts);
+      continue;
+    }
+    const int64_t done = multiply_few(job, panel, end - panel);
     panel += done;
     if (done > 0) continue;
     multiply_decoded(job, panel, parts);

@@ -16,7 +16,8 @@ struct Streams {
   int64_t count;   // 1, 2 or 4
   int64_t length;  // panels of each
 };
-inline Streams streams_of(const LinearJob& job, int64_t count) {
+template <class Job>
+inline Streams streams_of(const Job& job, int64_t count) {
   const int64_t length = (job.panels + count - 1) / count;
   return {count, length | 1};
 }
@@ -28,9 +29,9 @@ struct StreamedPanels {
 };
 // Calls multiply(StreamedPanels) for places [begin, end): place s of a panel p of all streams is
 // p * count + s.
-template <class Multiply>
-inline void for_streamed_panels(const LinearJob& job, const Streams& streams, int64_t begin,
-                                int64_t end, Multiply&& multiply) {
+template <class Job, class Multiply>
+inline void for_streamed_panels(const Job& job, const Streams& streams, int64_t begin, int64_t end,
+                                Multiply&& multiply) {
   for (int64_t place = begin; place < end;) {
     const int64_t p = place / streams.count, s = place % streams.count;
     const int64_t left = streams.count - s < end - place ? streams.count - s : end - place;

@@ -25,6 +25,12 @@ constexpr Ops vector_ops(const char* name) {
 #endif
       .pack_rows = pack_rows,
       .linear = linear,
+#if defined(__AVX512VNNI__)
+      .multiplies_bytes = true,
+#else
+      .multiplies_bytes = false,
+#endif
+      .pack_whole = pack_whole,
       .grouped = grouped,
       .attend = attend,
       .merge = merge,

@@ -1,5 +1,5 @@
 // Blocks whose codes are looked up (quant/table_blocks.h says how they are made), into cells of
-// bf16 pairs as kernels/cpu/simd/blocks.h makes them.
+// pairs as kernels/cpu/simd/blocks.h makes them.
 #pragma once
 
 #include "kernels/cpu/simd/block_rows.h"
@@ -8,7 +8,9 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 // Entries of 16 bits, of a table with one more that is not asked for.
-inline Vu look_up(const uint16_t* table, Vu index) {
+template <class Entry>
+inline Vu look_up(const Entry* table, Vu index) {
+  static_assert(sizeof(Entry) == 2);
 #if defined(__AVX2__)
   const auto* words = reinterpret_cast<const int*>(table);
   constexpr int kParts = static_cast<int>(kLanes / 8);
@@ -19,7 +21,7 @@ inline Vu look_up(const uint16_t* table, Vu index) {
   return index & 0xffff;
 #else
   Vu entries{};
-  for (int64_t i = 0; i < kLanes; ++i) entries[i] = table[index[i]];
+  for (int64_t i = 0; i < kLanes; ++i) entries[i] = static_cast<uint16_t>(table[index[i]]);
   return entries;
 #endif
 }

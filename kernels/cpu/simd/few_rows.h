@@ -1,0 +1,388 @@
+// Few rows times codes that are decoded in registers, to unsigned bytes, and multiplied by the
+// three bytes of inputs (kernels/grouped_sum.h). What is added to codes to make them unsigned is
+// taken off at the start of the sums, exactly. kernels/cpu/grouped.cc lists the formats.
+#pragma once
+
+#include "kernels/cpu/simd/group_scales.h"
+#include "kernels/cpu/simd/streams.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+#if defined(__AVX512VNNI__)
+
+// Sums of the three bytes, for each row.
+template <int kRows>
+struct ByteSums {
+  Vu of[kRows][3];
+
+  // `starts` of a segment, from row to row `apart`; null: zeros.
+  void start(const int32_t* starts, int64_t apart) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 3
+      for (int part = 0; part < 3; ++part)
+        of[r][part] =
+            starts == nullptr ? Vu{} : Vu{} + static_cast<uint32_t>(starts[r * apart + part]);
+  }
+  // Adds four columns; x: their word of the first row.
+  void add(Vu codes, const uint32_t* x) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 3
+      for (int part = 0; part < 3; ++part)
+        of[r][part] = reinterpret_cast<Vu>(_mm512_dpbusd_epi32(
+            reinterpret_cast<__m512i>(of[r][part]), reinterpret_cast<__m512i>(codes),
+            reinterpret_cast<__m512i>(Vu{} + x[r * 192 + part * 64])));
+  }
+  Vf value(int row) const {
+    const Vu upper = (of[row][2] << 8) + of[row][1];
+    return whole_value(reinterpret_cast<Vi>(upper), reinterpret_cast<Vi>(of[row][0]));
+  }
+};
+
+inline Vu next_line(const std::byte* from) {
+  __builtin_prefetch(from + kAheadBytes);
+  return load_bits(from);
+}
+inline Vu low_nibbles(Vu word) { return word & 0x0f0f0f0f; }
+inline Vu high_nibbles(Vu word) { return word >> 4 & 0x0f0f0f0f; }
+
+// Bytes that nibbles stand for: `values`, more by `zero`.
+struct ByteTable {
+  ByteTable(const int16_t* values, int zero) {
+    alignas(64) uint8_t bytes[64];
+    for (int i = 0; i < 64; ++i) bytes[i] = static_cast<uint8_t>(values[i % 16] + zero);
+    at = reinterpret_cast<__m512i>(load_bits(bytes));
+  }
+  Vu of(Vu nibbles) const {
+    return reinterpret_cast<Vu>(_mm512_shuffle_epi8(at, reinterpret_cast<__m512i>(nibbles)));
+  }
+  __m512i at;
+};
+
+// Blocks in pieces of words, each of one line of codes or two. Groups of a piece: with kTwoGroups
+// each line has its own.
+template <DType kType>
+struct ByteBlock;
+
+// Words of nibbles from kFirst on, in pieces of kWords: low nibbles, then high ones.
+template <int kFirst, int kWordsOfPiece, int kPiecesOfBlock, bool kGroupsOfLines>
+struct NibblePieces {
+  static constexpr int kPieces = kPiecesOfBlock, kWords = kWordsOfPiece, kLines = 2;
+  static constexpr bool kTwoGroups = kGroupsOfLines;
+  static constexpr int group(int piece, int line) { return kTwoGroups ? 2 * piece + line : piece; }
+  static constexpr int quad(int piece, int word, int line) {
+    return (2 * piece + line) * kWords + word;
+  }
+  static Vu nibbles(const std::byte* block, int piece, int word, int line) {
+    const std::byte* at = block + (kFirst + piece * kWords + word) * kCell;
+    return line == 0 ? low_nibbles(next_line(at)) : high_nibbles(load_bits(at));
+  }
+};
+
+template <>
+struct ByteBlock<DType::q4_0> : NibblePieces<0, 4, 1, false> {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { rows.set_scale(0, rows.half(4)); }
+  static Vu codes(const std::byte* block, int piece, int word, int line) {
+    return nibbles(block, piece, word, line);
+  }
+};
+template <>
+struct ByteBlock<DType::q4_1> : NibblePieces<1, 4, 1, false> {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_q4_1(rows); }
+  static Vu codes(const std::byte* block, int piece, int word, int line) {
+    return nibbles(block, piece, word, line);
+  }
+};
+template <>
+struct ByteBlock<DType::q4_k> : NibblePieces<4, 8, 4, true> {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_k(rows); }
+  static Vu codes(const std::byte* block, int piece, int word, int line) {
+    return nibbles(block, piece, word, line);
+  }
+};
+template <>
+struct ByteBlock<DType::q5_k> : NibblePieces<12, 8, 4, true> {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_k(rows); }
+  static Vu codes(const std::byte* block, int piece, int word, int line) {
+    const Vu fifth = load_bits(block + (4 + word) * kCell) >> (2 * piece + line) & 0x01010101;
+    return nibbles(block, piece, word, line) | fifth << 4;
+  }
+};
+
+template <DType kType, class Pieces>
+struct TableBlock : Pieces {
+  explicit TableBlock(const GroupedJob& job) : table(job.code_values, job.zero) {}
+  static void scales(const BlockRows& rows) { scales_of_nibbles(rows, kType); }
+  Vu codes(const std::byte* block, int piece, int word, int line) const {
+    return table.of(Pieces::nibbles(block, piece, word, line));
+  }
+  ByteTable table;
+};
+template <>
+struct ByteBlock<DType::iq4_nl> : TableBlock<DType::iq4_nl, NibblePieces<0, 4, 1, false>> {
+  using TableBlock::TableBlock;
+};
+template <>
+struct ByteBlock<DType::mxfp4> : TableBlock<DType::mxfp4, NibblePieces<0, 4, 1, false>> {
+  using TableBlock::TableBlock;
+};
+template <>
+struct ByteBlock<DType::iq4_xs> : TableBlock<DType::iq4_xs, NibblePieces<2, 4, 8, false>> {
+  using TableBlock::TableBlock;
+};
+template <>
+struct ByteBlock<DType::nvfp4> : TableBlock<DType::nvfp4, NibblePieces<1, 2, 4, false>> {
+  using TableBlock::TableBlock;
+};
+
+template <>
+struct ByteBlock<DType::q8_0> {
+  static constexpr int kPieces = 1, kWords = 8, kLines = 1;
+  static constexpr bool kTwoGroups = false;
+  explicit ByteBlock(const GroupedJob&) {}
+  static constexpr int group(int, int) { return 0; }
+  static constexpr int quad(int, int word, int) { return word; }
+  static void scales(const BlockRows& rows) { rows.set_scale(0, rows.half(8)); }
+  static Vu codes(const std::byte* block, int, int word, int) {
+    return next_line(block + word * kCell) ^ 0x80808080;
+  }
+};
+
+// Pieces of 16 columns. Low nibbles of 64 columns are with those of the next 64, and high bits with
+// those of 96 more.
+template <>
+struct ByteBlock<DType::q6_k> {
+  static constexpr int kPieces = 16, kWords = 4, kLines = 1;
+  static constexpr bool kTwoGroups = false;
+  explicit ByteBlock(const GroupedJob&) {}
+  static constexpr int group(int piece, int) { return piece; }
+  static constexpr int quad(int piece, int word, int) { return piece * 4 + word; }
+  static void scales(const BlockRows& rows) { scales_of_q6_k(rows); }
+  static Vu codes(const std::byte* block, int piece, int word, int) {
+    const int part = piece % 8 / 2;  // 32 columns of 128
+    const std::byte* at = block + (piece / 8 * 16 + piece % 4 * 4 + word) * kCell;
+    const std::byte* high_at = block + (32 + piece / 8 * 8 + piece % 2 * 4 + word) * kCell;
+    const Vu low = part < 2 ? low_nibbles(next_line(at)) : high_nibbles(load_bits(at));
+    const Vu high = part == 0 ? next_line(high_at) : load_bits(high_at);
+    return low | (high >> (part * 2) & 0x03030303) << 4;
+  }
+};
+
+template <int kRows, int kPanels>
+struct PanelTotals {
+  Vf of[kPanels][kRows];
+
+  void finish(const GroupedJob& job, const StreamedPanels& panels) const {
+    float sums[kRows * 16];
+    for (int p = 0; p < kPanels; ++p) {
+      for (int r = 0; r < kRows; ++r) store(sums + r * 16, of[p][r]);
+      finish_panel(job, panels.panel(p), sums);
+    }
+  }
+};
+
+// A block of integers of all rows.
+template <int kRows>
+struct ByteInputs {
+  ByteInputs(const GroupedJob& job, int64_t b)
+      : x(job.x + b * kRows * 192),
+        sums(job.x_sums + b * kRows * job.segments),
+        starts(job.starts == nullptr ? nullptr : job.starts + b * kRows * job.segments * 4),
+        factors(job.factors + b * kRows),
+        segments(job.segments) {}
+  const int32_t* start(int64_t s) const { return starts == nullptr ? nullptr : starts + s * 4; }
+  // value * scale, less the sum of inputs times the minimum
+  Vf scaled(Vf value, int row, int64_t segment, Vf scale, const float* min) const {
+    value *= scale;
+    if (min != nullptr) value -= sums[row * segments + segment] * load(min);
+    return value;
+  }
+
+  const uint32_t* x;
+  const float* sums;
+  const int32_t* starts;
+  const float* factors;
+  int64_t segments;
+};
+
+// One block of stored codes of some panels, from segment `first` of its block of integers on.
+template <class Kind, int kRows, int kPanels>
+inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::byte* block,
+                           int64_t apart, const ByteInputs<kRows>& in, int64_t first,
+                           const Scratch& scratch, Vf (&sums)[kPanels][kRows]) {
+  constexpr int kSums = Kind::kTwoGroups ? 2 : 1;
+  const uint32_t* x = in.x + first * (job.group_cols / 4);
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p) {
+    const int64_t at = p * kMostGroups * 16;
+    Kind::scales({block + p * apart, {nullptr, scratch.scales + at, scratch.mins + at}, 0});
+  }
+#pragma GCC unroll 16
+  for (int piece = 0; piece < Kind::kPieces; ++piece) {
+    ByteSums<kRows> of[kPanels][kSums];
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p)
+#pragma GCC unroll 2
+      for (int i = 0; i < kSums; ++i)
+        of[p][i].start(in.start(first + Kind::group(piece, i)), in.segments * 4);
+#pragma GCC unroll 8
+    for (int w = 0; w < Kind::kWords; ++w)
+#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p)
+#pragma GCC unroll 2
+        for (int line = 0; line < Kind::kLines; ++line)
+          of[p][line % kSums].add(kind.codes(block + p * apart, piece, w, line),
+                                  x + Kind::quad(piece, w, line));
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p)
+#pragma GCC unroll 2
+      for (int i = 0; i < kSums; ++i) {
+        const int g = Kind::group(piece, i);
+        const int64_t at = (p * kMostGroups + g) * 16;
+        const Vf scale = load(scratch.scales + at);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r)
+          sums[p][r] += in.scaled(of[p][i].value(r), r, first + g, scale,
+                                  job.mins ? scratch.mins + at : nullptr);
+      }
+  }
+}
+
+template <DType kType, int kRows, int kPanels>
+void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
+                          const Scratch& scratch) {
+  const ByteBlock<kType> kind(job);
+  const int64_t blocks = job.cols / job.block_cols, panel_bytes = blocks * job.block_bytes;
+  const int64_t in_block = kBlockCols / job.block_cols, apart = panels.apart * panel_bytes;
+  const std::byte* block = job.codes + panels.first * panel_bytes;
+  PanelTotals<kRows, kPanels> totals{};
+  for (int64_t b = 0; b < whole_blocks(job); ++b) {
+    const ByteInputs<kRows> in(job, b);
+    Vf sums[kPanels][kRows] = {};
+    const int64_t count = smaller(in_block, blocks - b * in_block);
+    for (int64_t i = 0; i < count; ++i, block += job.block_bytes)
+      add_byte_block(job, kind, block, apart, in, i * (job.block_cols / job.group_cols), scratch,
+                     sums);
+    for (int p = 0; p < kPanels; ++p)
+      for (int r = 0; r < kRows; ++r) totals.of[p][r] += sums[p][r] * in.factors[r];
+  }
+  totals.finish(job, panels);
+}
+
+// Grouped codes of four bits, looked up or not, or of eight.
+template <int kBits, bool kTable, int kRows, int kPanels>
+void multiply_byte_runs(const GroupedJob& job, const StreamedPanels& panels,
+                        const Scratch& scratch) {
+  constexpr int16_t kNone[16] = {};
+  const ByteTable table(kTable ? job.code_values : kNone, job.zero);
+  const int64_t panel_bytes = job.cols * kBits / 32 * kCell, apart = panels.apart * panel_bytes;
+  const std::byte* from = job.codes + panels.first * panel_bytes;
+  PanelTotals<kRows, kPanels> totals{};
+  for (int64_t b = 0; b < whole_blocks(job); ++b) {
+    const ByteInputs<kRows> in(job, b);
+    const uint32_t* x = in.x;
+    Vf sums[kPanels][kRows] = {};
+    const int64_t end = block_end(job, b);
+    int64_t s = 0;
+    for (int64_t begin = b * kBlockCols; begin < end; ++s) {
+      const Segment segment = segment_from(job, begin, end);
+      ByteSums<kRows> of[kPanels];
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) of[p].start(in.start(s), in.segments * 4);
+      const int64_t words = (segment.end - begin) * kBits / 32;
+#pragma GCC unroll 2
+      for (int64_t w = 0; w < words; ++w, from += kCell, x += 8 / kBits) {
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) {
+          const Vu word = next_line(from + p * apart);
+          if (kBits == 8) {
+            of[p].add(word, x);
+            continue;
+          }
+          const Vu low = low_nibbles(word), high = high_nibbles(word);
+          of[p].add(kTable ? table.of(low) : low, x);
+          of[p].add(kTable ? table.of(high) : high, x + 1);
+        }
+      }
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        const GroupScale g = group_scale(job, panels.panel(p), segment.group, 0);
+        if (job.mins) store(scratch.mins, g.min);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r)
+          sums[p][r] += in.scaled(of[p].value(r), r, s, g.scale, job.mins ? scratch.mins : nullptr);
+      }
+      begin = segment.end;
+    }
+    for (int p = 0; p < kPanels; ++p)
+      for (int r = 0; r < kRows; ++r) totals.of[p][r] += sums[p][r] * in.factors[r];
+  }
+  totals.finish(job, panels);
+}
+
+template <int kRows, int kPanels>
+void multiply_byte_panels(const GroupedJob& job, const StreamedPanels& panels,
+                          const Scratch& scratch) {
+  switch (job.type) {
+    case DType::q4_0:
+      return multiply_byte_blocks<DType::q4_0, kRows, kPanels>(job, panels, scratch);
+    case DType::q4_1:
+      return multiply_byte_blocks<DType::q4_1, kRows, kPanels>(job, panels, scratch);
+    case DType::q4_k:
+      return multiply_byte_blocks<DType::q4_k, kRows, kPanels>(job, panels, scratch);
+    case DType::q5_k:
+      return multiply_byte_blocks<DType::q5_k, kRows, kPanels>(job, panels, scratch);
+    case DType::q6_k:
+      return multiply_byte_blocks<DType::q6_k, kRows, kPanels>(job, panels, scratch);
+    case DType::q8_0:
+      return multiply_byte_blocks<DType::q8_0, kRows, kPanels>(job, panels, scratch);
+    case DType::iq4_nl:
+      return multiply_byte_blocks<DType::iq4_nl, kRows, kPanels>(job, panels, scratch);
+    case DType::iq4_xs:
+      return multiply_byte_blocks<DType::iq4_xs, kRows, kPanels>(job, panels, scratch);
+    case DType::mxfp4:
+      return multiply_byte_blocks<DType::mxfp4, kRows, kPanels>(job, panels, scratch);
+    case DType::nvfp4:
+      return multiply_byte_blocks<DType::nvfp4, kRows, kPanels>(job, panels, scratch);
+    default:
+      if (job.bits == 8) return multiply_byte_runs<8, false, kRows, kPanels>(job, panels, scratch);
+      if (job.table == CodeTable::e2m1)
+        return multiply_byte_runs<4, true, kRows, kPanels>(job, panels, scratch);
+      multiply_byte_runs<4, false, kRows, kPanels>(job, panels, scratch);
+  }
+}
+
+template <int kRows>
+void multiply_byte_rows(const GroupedJob& job, int64_t begin, int64_t end, const Scratch& scratch) {
+  if constexpr (kRows > 0) {
+    if (job.rows != kRows) return multiply_byte_rows<kRows - 1>(job, begin, end, scratch);
+    constexpr int kPanels = static_cast<int>(byte_streams(kRows));
+    for_streamed_panels(job, streams_of(job, kPanels), begin, end, [&](StreamedPanels panels) {
+      if (panels.count == kPanels)
+        return multiply_byte_panels<kRows, kPanels>(job, panels, scratch);
+      for (int64_t p = 0; p < panels.count; ++p)
+        multiply_byte_panels<kRows, 1>(job, {panels.panel(p), 1, 1}, scratch);
+    });
+  }
+}
+
+// Places [begin, end) of streams.
+inline void multiply_bytes(const GroupedJob& job, int64_t begin, int64_t end,
+                           const Scratch& scratch) {
+  multiply_byte_rows<kByteRows>(job, begin, end, scratch);
+}
+
+#else
+
+inline void multiply_bytes(const GroupedJob&, int64_t, int64_t, const Scratch&) {}
+
+#endif
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA

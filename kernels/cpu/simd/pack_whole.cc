@@ -1,0 +1,128 @@
+// Inputs as integers (kernels/grouped_sum.h), in the parts that the products take.
+#include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// The integers of a block, 256 H + L, and H = 256 T + M with M a signed byte.
+struct WholeBlock {
+  alignas(64) int32_t lower[kBlockCols];
+  alignas(64) int32_t upper[kBlockCols];
+  float factor;
+};
+
+// `count` columns, and zeros behind them.
+void whole_block(const float* x, int64_t count, WholeBlock& out) {
+  alignas(64) float rounded[kBlockCols];
+  if (count < kBlockCols) {
+    std::memset(rounded, 0, sizeof rounded);
+    std::memcpy(rounded, x, static_cast<size_t>(count) * sizeof(float));
+    x = rounded;
+  }
+  Vu tops{};
+  for (int64_t c = 0; c < kBlockCols; c += kLanes) {
+    const Vu bits = round_to_bf16(load(x + c)), magnitude = bits & 0x7fffffff;
+    tops =
+        select(reinterpret_cast<Vu>(reinterpret_cast<Vi>(tops) < reinterpret_cast<Vi>(magnitude)),
+               magnitude, tops);
+    store(rounded + c, bits);
+  }
+  uint32_t top = 0;
+  for (int64_t i = 0; i < kLanes; ++i) top = tops[i] > top ? tops[i] : top;
+  constexpr uint32_t kLeast = 127 - 105;  // kLeastExponent, with the bias of float32
+  const uint32_t stored = top >> 23, exponent = stored > kLeast ? stored : kLeast;
+  if (top >= kInfinityBits) {
+    std::memset(out.lower, 0, sizeof out.lower);
+    std::memset(out.upper, 0, sizeof out.upper);
+    out.factor = __builtin_nanf("");
+    return;
+  }
+  out.factor = bits_to_float((exponent - 21) << 23);
+  const float multiplier = bits_to_float((2 * 127 + 21 - exponent) << 23);
+  for (int64_t c = 0; c < kBlockCols; c += kLanes) {
+    const Vi whole = as_ints(load(rounded + c) * multiplier + kRounder) - kRounderBits;
+    const Vi lower = (whole << 24) >> 24;
+    store(out.lower + c, lower);
+    store(out.upper + c, (whole - lower) >> 8);
+  }
+}
+
+int32_t sum_of(const int32_t* values, int64_t count) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += values[i];
+  return sum;
+}
+
+// Sums of segments from `first` on, a column of the row.
+void sum_segments(const WholeJob& job, const WholeBlock& block, const int32_t* top,
+                  const int32_t* middle, int64_t first, float* sums, int32_t* starts) {
+  const int64_t last = first + kBlockCols < job.cols ? first + kBlockCols : job.cols;
+  for (int64_t begin = first, end; begin < last; begin = end) {
+    end = (begin / job.group_cols + 1) * job.group_cols;
+    if (end > last) end = last;
+    const int64_t at = begin - first, count = end - begin;
+    const int32_t lower = sum_of(block.lower + at, count);
+    *sums++ = static_cast<float>(256 * sum_of(block.upper + at, count) + lower);
+    if (starts == nullptr) continue;
+    starts[0] = -job.zero * lower;
+    starts[1] = -job.zero * sum_of(middle + at, count);
+    starts[2] = -job.zero * sum_of(top + at, count);
+    starts += 4;
+  }
+}
+
+void narrow(const int32_t* from, int16_t* to) {
+  for (int64_t c = 0; c < kBlockCols; ++c) to[c] = static_cast<int16_t>(from[c]);
+}
+
+using Bytes [[gnu::vector_size(16)]] = int8_t;
+// Bytes of 256 columns in the order of codes.
+void put_bytes(const int32_t* from, bool paired_nibbles, uint32_t* out) {
+  alignas(64) int8_t bytes[kBlockCols];
+  for (int64_t c = 0; c < kBlockCols; ++c) bytes[c] = static_cast<int8_t>(from[c]);
+  for (int64_t c = 0; c < kBlockCols; c += 16) {
+    Bytes v;
+    std::memcpy(&v, bytes + c, sizeof v);
+    v = paired_nibbles ? __builtin_shufflevector(v, v, 0, 4, 1, 5, 2, 6, 3, 7,  //
+                                                 8, 12, 9, 13, 10, 14, 11, 15)
+                       : __builtin_shufflevector(v, v, 0, 2, 1, 3, 4, 6, 5, 7,  //
+                                                 8, 10, 9, 11, 12, 14, 13, 15);
+    std::memcpy(out + c / 4, &v, sizeof v);
+  }
+}
+
+}  // namespace
+
+void pack_whole(const WholeJob& job) {
+  WholeBlock block;
+  alignas(64) int32_t top[kBlockCols], middle[kBlockCols];
+  const bool bytes = job.kind == GroupedInputs::whole_bytes;
+  const int64_t blocks = (job.cols + kBlockCols - 1) / kBlockCols;
+  const int64_t words = kBlockCols / 4 * (bytes ? 3 : 4);  // of a row
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t first = b * kBlockCols, left = job.cols - first;
+    whole_block(job.x + first, left < kBlockCols ? left : kBlockCols, block);
+    job.factors[b * job.rows] = block.factor;
+    uint32_t* out = job.out + b * job.rows * words;
+    if (bytes) {
+      for (int64_t c = 0; c < kBlockCols; c += kLanes) {
+        const auto upper = reinterpret_cast<Vi>(load_bits(block.upper + c));
+        const Vi lower = (upper << 24) >> 24;
+        store(middle + c, lower);
+        store(top + c, (upper - lower) >> 8);
+      }
+      put_bytes(block.lower, job.paired_nibbles, out);
+      put_bytes(middle, job.paired_nibbles, out + kBlockCols / 4);
+      put_bytes(top, job.paired_nibbles, out + kBlockCols / 2);
+    } else {
+      narrow(block.upper, reinterpret_cast<int16_t*>(out));
+      narrow(block.lower, reinterpret_cast<int16_t*>(out + kBlockCols / 2));
+    }
+    const int64_t at = b * job.rows * job.segments;
+    sum_segments(job, block, top, middle, first, job.sums + at,
+                 job.starts != nullptr ? job.starts + at * 4 : nullptr);
+  }
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA
