@@ -71,11 +71,11 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) 
   };
   const QuantizeRequest& asked = session.options().quantize;
   for (int percent : {125, 150, 200}) {
-    if (!now.has(Tier::disk)) break;
+    if (!now.reads_disk()) break;
     uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
-  if (now.has(Tier::disk)) {
+  if (now.reads_disk()) {
     auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
     uint64_t all = resident.needed() + 2 * MiB;
     consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
@@ -107,6 +107,16 @@ Json only_faster(Json list, double now) {
     faster.push_back(std::move(change));
   }
   return faster;
+}
+
+// The cache of experts; null without one.
+Json experts_json(const ReadPlan& read) {
+  if (read.experts.empty()) return nullptr;
+  return {{"experts", read.experts.size()},
+          {"slots", read.expert_slots},
+          {"slot_bytes", read.expert_slot_bytes},
+          {"per_token", read.experts_per_token()},
+          {"assumed_hit_rate", 1 - read.expert_misses()}};
 }
 
 Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
@@ -141,6 +151,7 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
       {"bytes_per_sweep", memory.sweep_bytes},
       {"bytes_of_first_sweep", memory.first_sweep_bytes},
       {"host_bytes_per_sweep", memory.host_sweep_bytes},
+      {"experts", experts_json(read)},
       {"load_seconds", speed.load_seconds},
       {"tokens_per_second", speed.tokens_per_second},
       {"rates", rates_json(session.rates())},
@@ -205,6 +216,25 @@ std::string needs_text(const Session& session, const Json& plan) {
                             size_text(plan.at("run_peak_bytes")));
 }
 
+std::string experts_text(const Json& experts) {
+  if (experts.is_null()) return {};
+  const auto slots = experts.at("slots").get<uint64_t>();
+  const auto wanted = experts.at("per_token").get<uint64_t>();
+  std::string text = fmt::format(
+      "experts      {} of {} in a cache, {} each; a hit rate of {:.0f} % is assumed (all are "
+      "chosen "
+      "alike)\n",
+      slots, experts.at("experts").get<uint64_t>(), size_text(experts.at("slot_bytes")),
+      100 * experts.at("assumed_hit_rate").get<double>());
+  if (slots < wanted) {
+    text += fmt::format(
+        "             A token uses {}: what it reads is mostly gone before the next one wants "
+        "it.\n",
+        wanted);
+  }
+  return text;
+}
+
 // How fast it is predicted to be, and what would make it faster.
 std::string speed_text(const Json& plan) {
   const Json& rates = plan.at("rates");
@@ -220,6 +250,7 @@ std::string speed_text(const Json& plan) {
   if (const Json& disk = plan.at("bytes_per_sweep"); disk.get<uint64_t>() > 0)
     text += fmt::format("             {} from disk per token (disk: {})\n", size_text(disk),
                         rate("sweep"));
+  text += experts_text(plan.at("experts"));
   if (const Json& host = plan.at("host_bytes_per_sweep"); host.get<uint64_t>() > 0)
     text += fmt::format("             {} from host memory per token (link: {})\n", size_text(host),
                         rate("link"));

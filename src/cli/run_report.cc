@@ -103,6 +103,23 @@ void RunReport::write_tensors(JsonWriter& json) const {
   json.end_array();
 }
 
+namespace {
+
+Json experts_json(const StreamReport& stream) {
+  const ExpertCounts& experts = stream.experts;
+  if (experts.slots == 0) return nullptr;
+  const auto uses = static_cast<double>(std::max<uint64_t>(experts.uses, 1));
+  return {{"slots", experts.slots},
+          {"uses", experts.uses},
+          {"hits", experts.hits},
+          {"hit_rate", static_cast<double>(experts.hits) / uses},
+          {"misses", experts.uses - experts.hits},
+          {"bytes_from_cache", experts.hit_bytes},
+          {"kept", experts.kept}};
+}
+
+}  // namespace
+
 Json RunReport::stream_figures() const {
   if (!stream_) return {};
   return {{"bytes_per_sweep", session_.memory_plan().sweep_bytes},
@@ -113,6 +130,8 @@ Json RunReport::stream_figures() const {
           {"reads", stream_->io.reads},
           {"retries", stream_->io.retries},
           {"tiles_used", stream_->tiles_used},
+          {"bytes_per_pass", stream_->pass_bytes},
+          {"experts", experts_json(*stream_)},
           {"wait_seconds", stream_->wait_seconds()}};
 }
 

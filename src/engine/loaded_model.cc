@@ -56,7 +56,7 @@ void LoadedModel::fill(std::shared_ptr<const Placed> placed, const io::Checkpoin
 void LoadedModel::fill_all(const FillOptions& options, LoadProgress& progress) {
   make_encoder();
   const bool needs_spill = placed_->memory.origin == Origin::spill;
-  if ((needs_spill || placed_->memory.has(Tier::disk)) && !options.spill.directories.empty()) {
+  if ((needs_spill || placed_->memory.reads_disk()) && !options.spill.directories.empty()) {
     spilled_ = placed_;
     spill_ =
         std::make_unique<Spill>(*placed_->read, *index_, options.spill_key, options.spill, ledger_);
@@ -109,7 +109,7 @@ LoadOptions LoadedModel::load_options() const {
 void LoadedModel::open_streams() {
   if (placed_->memory.has(Tier::host))
     host_tiles_ = std::make_unique<HostTiles>(*placed_->read, backend_.device(), ledger_);
-  if (placed_->memory.has(Tier::disk)) {
+  if (placed_->memory.reads_disk()) {
     slice_ = ask_scheduler_slice(options_.scheduler_slice);
     stream_ = std::make_unique<TileStream>(*placed_->read, *index_, backend_.device(), *encoder_,
                                            ledger_, measured_, load_options(), stop_);
@@ -142,7 +142,8 @@ void LoadedModel::shrink(std::shared_ptr<const Placed> placed) {
   if (stream_) past_streams_ += stream_->report();
   stream_.reset();
   for (size_t i = 0; i < placed->memory.placement.size(); ++i) {
-    if (placed->memory.placement[i] != Tier::disk) continue;
+    const Tier tier = placed->memory.placement[i];
+    if (tier != Tier::disk && tier != Tier::cached) continue;
     for (Resident& r : residents_) r.release(*placed->read->params[i].param);
   }
   // The spill cache knows the old plan, whose tensors are the same; but not in the same tiles.

@@ -297,9 +297,9 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          model.string(), options_.model.string());
   }
   Placed next = *placed_;
-  next.read =
-      std::make_shared<ReadPlan>(compile(this->model(), other.index(), options_.quantize,
-                                         next.memory.buffers.staging, next.memory.placement));
+  next.read = std::make_shared<ReadPlan>(compile(this->model(), other.index(), options_.quantize,
+                                                 next.memory.buffers.staging, next.memory.placement,
+                                                 next.memory.expert_slots));
   if (next.read->storage_bytes() != read_plan().storage_bytes()) {
     fail(ErrorKind::refused,
          "{}: its weights take {} where those of {} take {}; they are stored in other types",

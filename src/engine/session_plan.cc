@@ -65,13 +65,14 @@ std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t
 }
 
 ReadPlan Session::read_plan_for(const MemoryPlan& plan, const QuantizeRequest& quantize) {
-  return compile(laid_out(quantize, plan.origin), plan.buffers.staging, plan.placement);
+  return compile(laid_out(quantize, plan.origin), plan.buffers.staging, plan.placement,
+                 plan.expert_slots);
 }
 
 ReadPlan Session::take_read_plan(const MemoryPlan& plan) {
   ReadPlan all = std::move(laid_out(options_.quantize, plan.origin));
   laid_out_.reset();
-  return compile(std::move(all), plan.buffers.staging, plan.placement);
+  return compile(std::move(all), plan.buffers.staging, plan.placement, plan.expert_slots);
 }
 
 MemoryPlan Session::smallest(const RunShape& shape) {

@@ -1,5 +1,6 @@
 // A session's knowledge of the machine's speed, and how loads and passes add to it.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "src/base/log.h"
@@ -106,10 +107,13 @@ void Session::learn_pass(double seconds) {
   // After a shrink passes of two kinds were timed, and another reader than the usual one is no
   // measure.
   if (seconds <= 0 || past_peak_ > 0 || options_.reader != io::ReaderKind::automatic) return;
-  if (memory_plan().has(Tier::disk)) learn_memory();
+  if (memory_plan().reads_disk()) learn_memory();
   const SpillLayout none;
   const SpillLayout& spilled = spill() && spill()->ready() ? spill()->layout() : none;
-  const PassBytes bytes{.disk = sweep_bytes(read_plan(), spilled),
+  // A pass reads the experts that its tokens choose, as far as no cache has them.
+  const std::optional<StreamReport> stream = stream_report();
+  const uint64_t read = stream ? stream->pass_bytes : 0;
+  const PassBytes bytes{.disk = read > 0 ? read : sweep_bytes(read_plan(), spilled),
                         .link = memory_plan().host_sweep_bytes,
                         .memory = read_plan().bytes_per_token(),
                         .disk_share = memory_plan().buffers.disk_share};

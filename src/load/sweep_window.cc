@@ -117,6 +117,14 @@ void SweepWindow::seek(uint32_t tile) {
   drop_abandoned();
 }
 
+void SweepWindow::pass_skipped() {
+  for (Entry& e : entries_) {
+    if (!e.abandoned) break;
+    e.skipped = false;
+  }
+  drop_abandoned();
+}
+
 const SweepWindow::Entry* SweepWindow::wanted() const {
   auto found = std::ranges::find(entries_, false, &Entry::abandoned);
   return found == entries_.end() ? nullptr : &*found;

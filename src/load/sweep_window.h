@@ -53,6 +53,8 @@ class SweepWindow {
   // Passes over `tiles` from next() on, at most to the end of the sweep: this round does not read
   // them, unless compute wants one after all.
   void skip(uint32_t tiles);
+  // Compute is past what was skipped before the first read that it has not had.
+  void pass_skipped();
   void arrived(const io::ReadResult& read, double now);
   // An arrived stored read, which gets a buffer now; null: no such read, or no free buffer.
   Entry* next_to_encode();

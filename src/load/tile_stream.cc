@@ -20,6 +20,8 @@ StreamReport& StreamReport::operator+=(const StreamReport& later) {
   tiles_used += later.tiles_used;
   spilled_bytes += later.spilled_bytes;
   host_bytes += later.host_bytes;
+  experts += later.experts;
+  pass_bytes = later.pass_bytes;
   units.resize(later.units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     units[u].bytes += later.units[u].bytes;
@@ -40,6 +42,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
       stop_(std::move(stop)),
       lists_(ledger.lease(Place::host, Use::staging, "sweep", plan_lists(plan).stream)),
       window_(plan.sweep_tiles()),
+      experts_(plan, ledger),
       rows_(plan, index, ledger, measured, options),
       fetcher_({.plan = plan,
                 .index = index,
@@ -175,6 +178,7 @@ void TileStream::submit() {
     if (*next + read.tiles == tensor.first_tile + tensor.tiles) choice_of(tensor) = Choice::open;
     const uint64_t bytes = fetch.length + other_extents(plan_, fetcher_.packed(), fetch).bytes();
     report_.units[fetch.unit].bytes += bytes;
+    read_ += bytes;
     if (fetch.form == Fetch::Form::packed) report_.spilled_bytes += bytes;
     fetcher_.submit(fetch);
   }
@@ -251,8 +255,12 @@ bool TileStream::use(uint32_t tile) {
       e.is_packed() ? fetcher_.in_place(e.fetch.move, e.read) : e.fetch.tile;
   if (!weight) return false;
   held_ = *weight;
-  note_stats(window_.hold());
-  report_.tiles_used += window_.held()->tiles;
+  const SweepWindow::Entry& held = window_.hold();
+  note_stats(held);
+  report_.tiles_used += held.tiles;
+  const Tile first = plan_.tile(held.first);
+  const Param& param = *plan_.params[plan_.tensors[first.move.tensor].param].param;
+  experts_.keep(param, held.first, held.tiles, held_, plan_.tile_row(first));
   return true;
 }
 
@@ -270,14 +278,50 @@ bool TileStream::may_be_last(const SweepWindow::Entry& held) const {
           held.fetch.unit == plan_.tile(plan_.sweep_tiles() - 1).unit);
 }
 
+// Counts what the last pass has read, where a pass begins: it comes to earlier tiles again.
+void TileStream::note_pass(uint32_t first_tile) {
+  if (last_expected_ && first_tile <= *last_expected_) {
+    pass_bytes_[passes_++ % pass_bytes_.size()] = read_;
+    read_ = 0;
+  }
+  last_expected_ = first_tile;
+}
+
 void TileStream::expect(const Param& param, bool is_wanted) {
   const std::span<const TiledTensor> tensors = tensors_of_.at(&param);
-  for (const TiledTensor& t : tensors) choice_of(t) = is_wanted ? Choice::wanted : Choice::unwanted;
+  note_pass(tensors.front().first_tile);
+  if (!is_wanted) return skip(tensors);
+  for (const TiledTensor& t : tensors) choice_of(t) = Choice::wanted;
+  if (experts_.has(param)) experts_.want(param);
+}
+
+// The step reads nothing of these tensors.
+void TileStream::skip(std::span<const TiledTensor> tensors) {
+  for (const TiledTensor& t : tensors) choice_of(t) = Choice::unwanted;
   // Perhaps no more tiles are wanted, if the sweep's end is not.
-  if (!is_wanted && &tensors.back() == &plan_.sweep.back()) index_.refuse_changes();
+  if (&tensors.back() == &plan_.sweep.back()) index_.refuse_changes();
+}
+
+// Has the step pass over the experts that are in the cache.
+void TileStream::choose_experts() {
+  for (uint32_t e : experts_.choose()) {
+    for (uint32_t p = plan_.experts[e].first_param; p < plan_.experts[e].end_param; ++p) {
+      const auto tensors = tensors_of_.find(plan_.params[p].param);
+      if (tensors != tensors_of_.end()) skip(tensors->second);
+    }
+  }
 }
 
 WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& stream) {
+  if (experts_.is_choosing()) choose_experts();
+  if (const std::optional<Weight> there = experts_.find(param)) {
+    if (window_.held() != nullptr) let_go(stream);
+    window_.pass_skipped();
+    // The next wait opens again what has failed.
+    if (!fetcher_.is_outdated()) static_cast<void>(pump());
+    left_at_ = now();
+    return {*there, 0};
+  }
   const uint32_t wanted = tile_index(param, row);
   if (window_.held() != nullptr && !window_.held()->has(wanted)) let_go(stream);
   while (window_.held() == nullptr && !use(wanted)) {
@@ -302,6 +346,11 @@ void TileStream::add_stats(LoadReport& report) const {
 
 StreamReport TileStream::report() const {
   StreamReport report = report_;
+  report.experts = experts_.counts();
+  std::array<uint64_t, 15> passes = pass_bytes_;
+  const auto some = std::span(passes).first(std::min(passes_, passes.size()));
+  std::ranges::sort(some);
+  if (!some.empty()) report.pass_bytes = some[some.size() / 2];
   report.io = fetcher_.stats();
   report.io += rows_.stats();
   return report;

@@ -5,11 +5,13 @@
 // other thread is between the disk and compute. Workers encode stored tiles, a few ahead of
 // compute; where they are late compute encodes by itself. Codes of the spill cache are used in the
 // slot where they arrived, all tiles of a read at once. Reads stop before parameters that only some
-// tokens use until the step's router has chosen, and pass over those that it has not. On a device
+// tokens use until the step's router has chosen, and pass over those that it has not, or that the
+// cache of experts has: compute uses these while the others arrive. On a device
 // with memory of its own the tile buffers are there: a tile is encoded on its way, and a buffer is
 // reused when the device is done with it.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "io/checkpoint/index.h"
+#include "src/load/expert_cache.h"
 #include "src/load/fetcher.h"
 #include "src/load/row_lookup.h"
 #include "src/load/streamer.h"
@@ -41,10 +44,13 @@ struct UnitStalls {
 struct StreamReport {
   io::ReaderStats io;
   uint64_t tiles_used = 0;
-  uint64_t spilled_bytes = 0;     // part of the bytes read, from the spill cache
-  uint64_t host_bytes = 0;        // copied from host memory to a device
-  std::vector<UnitStalls> units;  // one for each unit of the plan
-  double wait_seconds() const;    // seconds that compute waited for tiles
+  uint64_t spilled_bytes = 0;  // part of the bytes read, from the spill cache
+  uint64_t host_bytes = 0;     // copied from host memory to a device
+  ExpertCounts experts;
+  // Bytes read by a pass, where routers choose: the median of the last ones; 0: not known.
+  uint64_t pass_bytes = 0;
+  std::vector<UnitStalls> units;                        // one for each unit of the plan
+  double wait_seconds() const;                          // seconds that compute waited for tiles
   StreamReport& operator+=(const StreamReport& later);  // of the same units
 };
 
@@ -85,6 +91,9 @@ class TileStream final : public WeightStream {
   [[nodiscard]] bool await(uint32_t tile);
   [[nodiscard]] bool use(uint32_t tile);
   void let_go(DeviceStream& stream);
+  void choose_experts();
+  void note_pass(uint32_t first_tile);
+  void skip(std::span<const TiledTensor> tensors);
   void note_stats(const SweepWindow::Entry& entry);
   void note_waits(const SweepWindow::Entry& entry, double start);
 
@@ -117,6 +126,12 @@ class TileStream final : public WeightStream {
   SweepWindow window_;
   Weight held_;         // all of what the window holds for compute
   double left_at_ = 0;  // when compute got it [s]
+  ExpertCache experts_;
+  // Bytes read by each of the last passes, in turn, and of the one that goes on.
+  std::array<uint64_t, 15> pass_bytes_ = {};
+  size_t passes_ = 0;
+  uint64_t read_ = 0;
+  std::optional<uint32_t> last_expected_;  // first tile of a parameter
   RowLookup rows_;
   StreamReport report_;
   // The state of each tensor of the sweep; its encoding errors are counted once, in the order of

@@ -27,7 +27,7 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
   stream_scale_ = vector(spec.stream_scale, hidden_size);
   for (int64_t e = 0; e < spec.count; ++e) {
     Mlp& expert = add_child<Mlp>(spec.expert, ModulePlace{layer, e}, hidden_size, rank);
-    expert.set_used(static_cast<double>(spec.choice.used) / static_cast<double>(spec.count));
+    expert.set_expert(e, static_cast<double>(spec.choice.used) / static_cast<double>(spec.count));
     experts_.push_back(&expert);
   }
   if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size, rank);

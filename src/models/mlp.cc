@@ -32,9 +32,9 @@ Mlp::Mlp(const MlpSpec& spec, ModulePlace place, int64_t hidden_size, Rank rank)
                              rank);
 }
 
-void Mlp::set_used(double share) {
-  up_->set_used(share);
-  down_->set_used(share);
+void Mlp::set_expert(int64_t number, double used) {
+  up_->set_expert(number, used);
+  down_->set_expert(number, used);
 }
 
 void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {

@@ -13,7 +13,8 @@ class Mlp : public Module {
   Mlp(const MlpSpec& spec, ModulePlace place, int64_t hidden_size, Rank rank);
   // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
   void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
-  void set_used(double share);  // Param::used of its matrices
+  // Says that it is a router's expert, which a share of the tokens uses.
+  void set_expert(int64_t number, double used);
 
   // Its parameters, for who computes many of them at once.
   const Linear& up() const { return *up_; }

@@ -23,7 +23,10 @@ Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t i
         &add_param(make_vector(this->path() + ".bias", ParamRole::bias, biases, rank, kPanelRows));
 }
 
-void Linear::set_used(double share) { weight_->used = share; }
+void Linear::set_expert(int64_t number, double used) {
+  weight_->expert = number;
+  weight_->used = used;
+}
 
 void expect(const Param& param, bool is_wanted) {
   if (param.stream != nullptr) param.stream->expect(param, is_wanted);

@@ -44,7 +44,8 @@ class Linear : public Module {
 
   const Param& weight() const { return *weight_; }
   const Param* bias() const { return bias_; }  // null: none
-  void set_used(double share);                 // Param::used
+  // Says that it is a part of a router's expert, which a share of the tokens uses.
+  void set_expert(int64_t number, double used);
 
  private:
   void multiply_parts(const Kernels& kernels, Tensor x, const float* bias, Tensor y) const;

@@ -78,6 +78,7 @@ std::span<const std::unique_ptr<Param>> split(Param& param) {
     part->role = param.role;
     part->layout = param.layout;
     part->used = param.used;
+    part->expert = param.expert;
     part->pieces = {piece};
     part->pieces.front().offset = 0;
     const int64_t end = i + 1 < param.pieces.size() ? param.pieces[i + 1].offset : param.rows;

@@ -65,8 +65,9 @@ struct Param {
   ParamRole role = ParamRole::linear;
   WeightLayout layout = WeightLayout::packed;  // packed: what is multiplied, in whole panels
   std::vector<Piece> pieces = {};
-  double used = 1;   // the share of tokens that it is multiplied with
-  int64_t rows = 0;  // local, padding included
+  double used = 1;      // the share of tokens that it is multiplied with
+  int64_t expert = -1;  // of those that a router chooses from, which one's it is; -1: none's
+  int64_t rows = 0;     // local, padding included
   int64_t cols = 0;
   Weight value = {};               // meta until its unit is in memory
   WeightStream* stream = nullptr;  // from which the device gets it, where it does not stay there

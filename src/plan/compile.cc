@@ -216,18 +216,22 @@ void plan_reads(ReadPlan& plan, const Staging& staging, bool sizes_only) {
 
 }  // namespace
 
-void plan_sizes(ReadPlan& all, const Staging& staging, const Placement& placement) {
+void plan_sizes(ReadPlan& all, const Staging& staging, const Placement& placement,
+                uint64_t expert_slots) {
   set_placement(all, placement);
+  all.expert_slots = std::min<uint64_t>(expert_slots, all.experts.size());
   plan_reads(all, staging, true);
 }
 
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Staging& staging, const Placement& placement) {
-  return compile(lay_out(model, index, quantize), staging, placement);
+                 const Staging& staging, const Placement& placement, uint64_t expert_slots) {
+  return compile(lay_out(model, index, quantize), staging, placement, expert_slots);
 }
 
-ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement) {
+ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement,
+                 uint64_t expert_slots) {
   set_placement(laid_out, placement);
+  laid_out.expert_slots = std::min<uint64_t>(expert_slots, laid_out.experts.size());
   plan_reads(laid_out, staging, false);
   laid_out.spans.shrink_to_fit();
   laid_out.moves.shrink_to_fit();

@@ -15,15 +15,18 @@ struct Staging {
 
 // Gives a plan of lay_out() all sizes of a compiled plan, but not all of its spans: for comparing
 // many placements.
-void plan_sizes(ReadPlan& plan, const Staging& staging, const Placement& placement);
+void plan_sizes(ReadPlan& plan, const Staging& staging, const Placement& placement,
+                uint64_t expert_slots = 0);
 
 // Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
 // and unclaimed tensor. `placement`: of the parameters in the order of `params`. A table of
 // embeddings that stays on disk is not in the sweep, as it is only looked up, unless it is the head
 // too.
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Staging& staging, const Placement& placement = {});
+                 const Staging& staging, const Placement& placement = {},
+                 uint64_t expert_slots = 0);
 // Compiles a plan that lay_out() has made.
-ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement = {});
+ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement = {},
+                 uint64_t expert_slots = 0);
 
 }  // namespace sluice

@@ -315,6 +315,29 @@ ReadPlan lay_out_part(const ReadPlan& plan, uint32_t tensor, int64_t first, int6
   return result;
 }
 
+namespace {
+
+// Lists the experts that the placement has a cache for.
+void list_experts(ReadPlan& plan) {
+  plan.experts.clear();
+  plan.expert_slot_bytes = plan.expert_slots = 0;
+  int64_t last = -1;
+  for (uint32_t i = 0; i < plan.params.size(); ++i) {
+    const ParamPlan& p = plan.params[i];
+    if (p.tier != Tier::cached) continue;
+    if (plan.experts.empty() || plan.experts.back().unit != p.unit || p.param->expert != last)
+      plan.experts.push_back({.first_param = i, .end_param = i, .unit = p.unit});
+    last = p.param->expert;
+    CachedExpert& expert = plan.experts.back();
+    expert.end_param = i + 1;
+    expert.bytes += tile_bytes(p, p.param->rows);
+    plan.expert_slot_bytes = std::max(plan.expert_slot_bytes, expert.bytes);
+  }
+  plan.experts.shrink_to_fit();
+}
+
+}  // namespace
+
 void set_placement(ReadPlan& plan, const Placement& placement) {
   check(placement.empty() || placement.size() == plan.params.size(), "one tier a parameter");
   for (UnitPlan& unit : plan.units) unit.storage_bytes = unit.host_bytes = unit.read_bytes = 0;
@@ -335,6 +358,7 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
     p.offset = storage;
     storage += p.storage;
   }
+  list_experts(plan);
 }
 
 }  // namespace sluice

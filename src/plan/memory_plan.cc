@@ -213,10 +213,12 @@ class PlanSearch {
   MemoryPlan streaming(const BufferSizes& sizes) { return predict(sizes, least_); }
 
   // Returns the plan for what compile() would make with these settings; compiles nothing.
-  MemoryPlan predict(const BufferSizes& sizes, const Placement& placement) {
-    plan_sizes(read_, sizes.staging, placement);
+  MemoryPlan predict(const BufferSizes& sizes, const Placement& placement,
+                     uint64_t expert_slots = 0) {
+    plan_sizes(read_, sizes.staging, placement, expert_slots);
     MemoryPlan plan;
     plan.placement = placement;
+    plan.expert_slots = read_.expert_slots;
     plan.origin = read_.origin;
     plan.buffers = sizes;
     plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1,
@@ -227,7 +229,7 @@ class PlanSearch {
     plan.draft_load = shape_.draft.loading;
     plan.device.draft = shape_.draft.device;
     plan.runtime = runtime_ + kRuntimeGrowth + lists.plan + lists.kept +
-                   (plan.has(Tier::disk) || plan.origin == Origin::spill ? kStreamGrowth : 0) +
+                   (plan.reads_disk() || plan.origin == Origin::spill ? kStreamGrowth : 0) +
                    shape_.text_bytes + Buffer::charged_bytes(shape_.input_bytes);
     plan_streams(plan);
     Uses uses(shape_, plan);
@@ -267,14 +269,16 @@ class PlanSearch {
   // Returns whether all weights can be streamed that the user has placed on disk.
   bool can_stream() const {
     for (size_t i = 0; i < least_.size(); ++i)
-      if (least_[i] == Tier::disk && read_.params[i].transposed) return false;
+      if ((least_[i] == Tier::disk || least_[i] == Tier::cached) && read_.params[i].transposed)
+        return false;
     return true;
   }
 
   // Returns whether the user placed weights outside this memory, so that not all can be resident.
   bool leaves() const {
     return std::ranges::any_of(shape_.rules, [&](const PlaceRule& r) {
-      return r.tier == Tier::disk || (r.tier == Tier::host && own_memory());
+      return r.tier == Tier::disk || r.tier == Tier::cached ||
+             (r.tier == Tier::host && own_memory());
     });
   }
 
@@ -316,7 +320,8 @@ class PlanSearch {
     }
     while (weights > 0 || host > 0) {
       Placement placement = choose_placement(read_, room(weights, host), shape_.rules);
-      MemoryPlan filled = predict(sizes, placement);
+      const uint64_t slots = expert_slots(read_, placement, least_, weights);
+      MemoryPlan filled = predict(sizes, placement, slots);
       if (fits(filled, budget)) return filled;
       if (filled.device.peak() > shape_.device_budget && weights == 0) {
         host = 0;  // there is no room for its tiles
@@ -377,8 +382,9 @@ class PlanSearch {
 }  // namespace
 
 MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
-                          const BufferSizes& sizes, uint64_t runtime, const Placement& placement) {
-  return PlanSearch(root, laid_out, shape, runtime).predict(sizes, placement);
+                          const BufferSizes& sizes, uint64_t runtime, const Placement& placement,
+                          uint64_t expert_slots) {
+  return PlanSearch(root, laid_out, shape, runtime).predict(sizes, placement, expert_slots);
 }
 
 MemoryPlan smallest_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
@@ -482,11 +488,13 @@ MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_ou
   std::optional<MemoryPlan> best;
   for (BufferSizes sizes : buffer_sizes_for(shape.read)) {
     sizes.chunk_rows = now.chunk_rows;
-    Placement placement = search.filling(sizes, budget).placement;
+    const MemoryPlan filled = search.filling(sizes, budget);
+    Placement placement = filled.placement;
     // Weights that were moved to the disk stay there: to bring them back would be a load.
     for (size_t i = 0; i < now.placement.size(); ++i)
-      if (now.placement[i] == Tier::disk) placement[i] = Tier::disk;
-    MemoryPlan plan = kept(search.predict(sizes, placement));
+      if (now.placement[i] == Tier::disk || now.placement[i] == Tier::cached)
+        placement[i] = now.placement[i];
+    MemoryPlan plan = kept(search.predict(sizes, placement, filled.expert_slots));
     if (plan.needed() > budget) plan = kept(search.streaming(sizes));
     bool fits = plan.needed() <= budget;
     if (!best || best->needed() > budget ||

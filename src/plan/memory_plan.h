@@ -99,6 +99,7 @@ struct MemoryPlan {
   int64_t swap_blocks = 0;             // evicted KV blocks in host memory
   int64_t disk_blocks = 0;             // evicted KV blocks on disk
   Placement placement;                 // as compile() takes it
+  uint64_t expert_slots = 0;           // of the cache, as compile() takes them
   Origin origin = Origin::checkpoint;  // of input-major matrices, as lay_out() takes it
   uint64_t first_sweep_bytes = 0;      // read from disk by the first pass over the model
   uint64_t sweep_bytes = 0;            // read by each later pass: less with a spill cache
@@ -114,7 +115,7 @@ struct MemoryPlan {
   uint64_t swap = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
-  uint64_t stream = 0;         // slots and tiles of streamed weights; 0 when all stay
+  uint64_t stream = 0;         // slots and tiles of streamed weights, and experts that are cached
   uint64_t encoder = 0;        // memory for encoding results from a device
   uint64_t spill = 0;          // indices of the spill directory's files, in memory from the load on
   uint64_t spill_writing = 0;  // least memory to write the spill cache, before weights are loaded
@@ -142,6 +143,7 @@ struct MemoryPlan {
   uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }
   // A pass takes as long for many rows as for one: weights come from elsewhere.
   bool streams() const { return !placement.empty(); }
+  bool reads_disk() const { return has(Tier::disk) || has(Tier::cached); }
   bool has(Tier tier) const { return std::ranges::find(placement, tier) != placement.end(); }
   // The least budget: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }
@@ -155,7 +157,7 @@ uint64_t kernel_bytes(uint64_t peak);
 // `runtime`: bytes that the process holds now.
 MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                           const BufferSizes& sizes, uint64_t runtime,
-                          const Placement& placement = {});
+                          const Placement& placement = {}, uint64_t expert_slots = 0);
 
 // Returns the plan with the largest buffers that fit `budget` with everything resident; if there is
 // none, a part of the weights is streamed. Throws Error(no_fit) that names the smallest budget that

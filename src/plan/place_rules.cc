@@ -8,6 +8,13 @@
 namespace sluice {
 namespace {
 
+struct NamedTier {
+  std::string_view name;
+  Tier tier;
+};
+constexpr NamedTier kTierNames[] = {
+    {"device", Tier::device}, {"host", Tier::host}, {"cached", Tier::cached}, {"disk", Tier::disk}};
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (true) {
@@ -56,10 +63,12 @@ std::vector<PlaceRule> parse_place_rules(const std::string& text) {
     bool empty = std::ranges::any_of(rule.names, [](const auto& n) { return n.empty(); });
     if (empty || equals == std::string::npos)
       fail(ErrorKind::usage, "--place {}: not a rule such as layers.0-7=host", item);
-    if (place != "device" && place != "host" && place != "disk")
-      fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host or disk", item,
-           place);
-    rule.tier = place == "device" ? Tier::device : place == "host" ? Tier::host : Tier::disk;
+    const auto* found = std::ranges::find(kTierNames, place, &NamedTier::name);
+    if (found == std::end(kTierNames)) {
+      fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host, cached or disk",
+           item, place);
+    }
+    rule.tier = found->tier;
     rules.push_back(std::move(rule));
   }
   return rules;

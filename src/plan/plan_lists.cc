@@ -17,12 +17,18 @@ PlanLists plan_lists(const ReadPlan& plan) {
   lists.plan = plan.units.size() * sizeof(UnitPlan) + params * (sizeof(ParamPlan) + sizeof(Tier)) +
                tensors * (sizeof(TensorPlan) + sizeof(uint32_t)) + plan.load_spans * sizeof(Span) +
                plan.load_moves * sizeof(Move) + plan.sweep.size() * sizeof(TiledTensor) +
-               plan.host_sweep.size() * sizeof(TiledParam);
+               plan.host_sweep.size() * sizeof(TiledParam) +
+               plan.experts.size() * sizeof(CachedExpert);
   lists.kept =
       tensors * (kTensorReportBytes + sizeof(float)) + (params - streamed) * kResidentBytes;
   lists.load = plan.load_spans * kFetchBytes + plan.load_moves * kEncodeStatsBytes +
                tensors * kMeasuringBytes + params * sizeof(Weight);
   lists.stream = streamed * kStreamedBytes + plan.sweep.size() * kTileStatsBytes;
+  if (plan.expert_slots > 0) {
+    for (const CachedExpert& e : plan.experts)
+      lists.stream += kExpertBytes + (e.end_param - e.first_param) * kStreamedBytes;
+    lists.stream += plan.expert_slots * kExpertSlotBytes;
+  }
   lists.making = tensors * kClaimBytes;
   return lists;
 }

@@ -1,6 +1,7 @@
 #include "src/plan/read_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "src/base/units.h"
@@ -160,6 +161,23 @@ uint64_t ReadPlan::bytes_per_token() const {
     if (!p.only_looked_up()) sum += p.param->used * static_cast<double>(p.bytes);
   }
   return static_cast<uint64_t>(sum);
+}
+
+double ReadPlan::expert_misses() const {
+  const auto all = static_cast<double>(std::max<size_t>(experts.size(), 1));
+  return 1 - static_cast<double>(std::min<uint64_t>(expert_slots, experts.size())) / all;
+}
+
+uint64_t ReadPlan::experts_per_token() const {
+  double sum = 0;
+  for (const CachedExpert& e : experts) {
+    for (uint32_t p = e.first_param; p < e.end_param; ++p) {
+      if (params[p].tier != Tier::cached) continue;
+      sum += params[p].param->used;
+      break;
+    }
+  }
+  return static_cast<uint64_t>(std::lround(sum));
 }
 
 Weight ReadPlan::weight(const ParamPlan& p, std::byte* unit_storage) const {

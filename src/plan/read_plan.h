@@ -50,7 +50,8 @@ struct ParamPlan {
   // Some piece has its rows in columns, or is a table in several tensors: it cannot be streamed.
   bool transposed = false;
 
-  bool streamed() const { return tier == Tier::disk; }  // no storage: read anew by every sweep
+  // No storage of its own: each sweep reads it anew, as far as no cache has it.
+  bool streamed() const { return tier == Tier::disk || tier == Tier::cached; }
   bool only_looked_up() const { return table == Table::looked_up; }
 };
 
@@ -165,6 +166,14 @@ struct Tile {
   Move move;
 };
 
+// The parameters of Tier::cached that are one expert's, some of params[first_param, end_param).
+struct CachedExpert {
+  uint32_t first_param = 0;
+  uint32_t end_param = 0;
+  uint32_t unit = 0;
+  uint64_t bytes = 0;  // of a slot: tile_bytes() of all
+};
+
 struct UnitPlan {
   std::string name;
   uint64_t storage_bytes = 0;  // codes and scales, in the memory of this rank's device
@@ -192,6 +201,9 @@ struct ReadPlan {
   uint64_t load_moves = 0;
   std::vector<TiledTensor> sweep;
   std::vector<TiledParam> host_sweep;
+  std::vector<CachedExpert> experts;  // in the order of the sweep
+  uint64_t expert_slot_bytes = 0;     // the largest one's
+  uint64_t expert_slots = 0;          // of the cache
   std::vector<Move> moves;
   std::vector<std::string> ignored;                // checkpoint tensors that are known and not read
   std::vector<const io::StoredTensor*> kv_scales;  // and those that were read with the headers
@@ -211,6 +223,11 @@ struct ReadPlan {
   // Returns the bytes of weights that a decode step of one token reads: all but tables that are
   // only looked up, and experts that it does not choose.
   uint64_t bytes_per_token() const;
+  // The share of uses of cached experts that the cache does not have, where a router chooses all
+  // alike.
+  double expert_misses() const;
+  // Experts that a token uses in all layers together: fewer slots lose what the next token wants.
+  uint64_t experts_per_token() const;
   // The view of a parameter in its unit's storage of its tier.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
   uint32_t sweep_tiles() const;

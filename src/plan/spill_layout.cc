@@ -132,7 +132,9 @@ SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor) {
   const SpilledTensor* codes = spilled.find(tensor.tensor);
   const uint64_t bytes = codes != nullptr ? codes->bytes() : plan.tiles_bytes(tensor);
-  const double used = plan.params[plan.tensors[tensor.tensor].param].param->used;
+  const ParamPlan& param = plan.params[plan.tensors[tensor.tensor].param];
+  double used = param.param->used;
+  if (param.tier == Tier::cached) used *= plan.expert_misses();
   return used < 1 ? static_cast<uint64_t>(used * static_cast<double>(bytes)) : bytes;
 }
 

@@ -78,7 +78,8 @@ std::string spill_name(const ReadPlan& plan, uint32_t tensor);
 
 // Bytes that a sweep for one token reads of one of its tensors, and of all: from the spill cache
 // the tensors in `spilled` (none in the first sweep), the others from the checkpoint. Tensors of
-// experts count with the share that a router chooses: all experts are taken for equally likely.
+// experts count with the share that a router chooses: all experts are taken for equally likely,
+// and so to be in the cache.
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor);
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled);
 

@@ -7,6 +7,7 @@
 #include "io/reader.h"
 #include "src/base/units.h"
 #include "src/memory/buffer.h"
+#include "src/plan/lay_out.h"
 
 namespace sluice {
 namespace {
@@ -127,6 +128,20 @@ std::vector<size_t> leaving_by_use(const ReadPlan& all, const std::vector<size_t
   return gone;
 }
 
+// Does the same where experts have a cache: of the others as many stay as fit.
+Placement with_cache(const ReadPlan& all, const std::vector<size_t>& movable,
+                     const std::vector<size_t>& tables, uint64_t room, Placement placement) {
+  std::vector<size_t> common;
+  for (size_t i : movable) {
+    const bool is_expert = all.params[i].param->used < 1;
+    if (is_expert) placement[i] = Tier::cached;
+    if (!is_expert) common.push_back(i);
+  }
+  for (size_t i : tables) placement[i] = Tier::disk;
+  for (size_t i : leaving(all, std::move(common), room)) placement[i] = Tier::disk;
+  return placement;
+}
+
 }  // namespace
 
 Placement choose_placement(const ReadPlan& all, const Room& room,
@@ -135,10 +150,16 @@ Placement choose_placement(const ReadPlan& all, const Room& room,
   std::vector<size_t> movable, tables;
   for (size_t i = 0; i < all.params.size(); ++i) {
     std::optional<Tier> tier = required_tier(all.params[i], rules);
+    const bool has_cache = !room.host && all.params[i].param->used < 1;
+    if (tier == Tier::cached && !has_cache) tier = Tier::disk;
     if (tier) placement[i] = *tier == Tier::host && !room.host ? Tier::device : *tier;
     if (!tier) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
   }
   std::vector<size_t> gone = leaving_by_use(all, movable, room.device);
+  const bool caches = !room.host && std::ranges::any_of(gone, [&](size_t i) {
+    return all.params[i].param->used < 1;
+  });
+  if (caches) return with_cache(all, movable, tables, room.device, std::move(placement));
   for (size_t i : gone) placement[i] = Tier::host;
   for (size_t i : tables) placement[i] = Tier::host;
   uint64_t host = room.host.value_or(0);
@@ -146,6 +167,18 @@ Placement choose_placement(const ReadPlan& all, const Room& room,
   for (size_t i : tables) placement[i] = Tier::disk;
   for (size_t i : leaving_by_use(all, gone, host)) placement[i] = Tier::disk;
   return placement;
+}
+
+uint64_t expert_slots(ReadPlan& all, const Placement& placement, const Placement& least,
+                      uint64_t room) {
+  set_placement(all, placement);
+  if (all.experts.empty()) return 0;
+  uint64_t stays = 0;
+  for (size_t i = 0; i < placement.size(); ++i)
+    if (placement[i] == Tier::device && least[i] != Tier::device)
+      stays += storage_of(all.params[i]);
+  const uint64_t slots = (room - std::min(room, stays)) / all.expert_slot_bytes;
+  return std::min<uint64_t>(slots, all.experts.size());
 }
 
 LookupShape lookup_shape(const ReadPlan& plan) {
@@ -193,6 +226,7 @@ StreamMemory stream_memory(const ReadPlan& plan, bool device_memory) {
   }
   memory.host_row = Buffer::charged_bytes(row);
   memory.lookup = Buffer::charged_bytes(lookup_bytes(lookup_shape(plan)));
+  memory.experts = Buffer::charged_bytes(plan.expert_slots * plan.expert_slot_bytes);
   if (plan.sweep.empty()) return memory;
   uint64_t slots = plan.slot_bytes * sweep_slots(plan);
   uint64_t tiles = plan.tile_bytes * tile_buffers(plan);

@@ -20,11 +20,17 @@ struct Room {
 // Chooses each parameter's tier. As many bytes as fit stay on the device, and as many of the others
 // as fit stay in host memory, which is faster than the disk. The rest is spread evenly over the
 // sweep, so that link and disk always have work. Parameters that only some tokens use (experts)
-// leave before those that all use. A table that is only looked up goes first: a token
+// leave before those that all use; where the device's memory is the host's, all of them leave, and
+// get a cache of what room there is. A table that is only looked up goes first: a token
 // needs one row of it. `all` is laid out with everything resident. A rule that names a tier counts,
 // whatever the room; vectors stay in any case.
 Placement choose_placement(const ReadPlan& all, const Room& room,
                            const std::vector<PlaceRule>& rules = {});
+
+// Returns the experts that a cache has slots for, in the room for parameters that those of
+// `placement` leave: what stays, but would not stay in `least`. `all` gets the placement.
+uint64_t expert_slots(ReadPlan& all, const Placement& placement, const Placement& least,
+                      uint64_t room);
 
 // Rows of a streamed table are read one group at a time, kLookupSlots at once.
 inline constexpr uint64_t kLookupSlots = 8;
@@ -49,11 +55,12 @@ uint64_t host_sweep_bytes(const ReadPlan& plan);  // bytes copied by a pass
 struct StreamMemory {
   uint64_t sweep =
       0;  // slots where reads arrive, and tiles where the device's memory is the host's
+  uint64_t experts = 0;     // of the cache
   uint64_t lookup = 0;      // rows of a table on disk
   uint64_t host_row = 0;    // a row of a table in host memory
   uint64_t tiles = 0;       // of the device: encoded there
   uint64_t host_tiles = 0;  // and copied there
-  uint64_t host() const { return sweep + lookup + host_row; }
+  uint64_t host() const { return sweep + experts + lookup + host_row; }
   uint64_t device() const { return tiles + host_tiles; }
 };
 StreamMemory stream_memory(const ReadPlan& plan, bool device_memory);

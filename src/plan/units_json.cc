@@ -18,14 +18,18 @@ Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory)
     streamed[unit] += sweep_bytes(read, spill, t);
   }
   std::vector<bool> lookup(read.units.size());
-  for (const ParamPlan& p : read.params)
+  std::vector<bool> cached(read.units.size());
+  for (const ParamPlan& p : read.params) {
     if (p.streamed() && p.table != Table::none) lookup[p.unit] = true;
+    if (p.tier == Tier::cached && read.expert_slots > 0) cached[p.unit] = true;
+  }
   Json units = Json::array();
   for (size_t u = 0; u < read.units.size(); ++u) {
     const UnitPlan& unit = read.units[u];
     std::vector<std::string> places;
     if (unit.storage_bytes > 0) places.push_back(memory);
     if (unit.host_bytes > 0) places.push_back("host");
+    if (cached[u]) places.push_back("cached");
     if (streamed[u] > 0 || lookup[u]) places.push_back("disk");
     units.push_back({{"name", unit.name},
                      {"place", fmt::format("{}", fmt::join(places, "+"))},

@@ -286,7 +286,7 @@ StepBound step_bound(Session& session, const std::vector<double>& bandwidths,
     return {"memory", "weight_bytes_per_step", "read_bandwidth", token_bytes, median(bandwidths)};
   session.release();
   Device& device = session.backend().device();
-  if (plan.has(Tier::disk)) {
+  if (plan.reads_disk()) {
     return {"disk", "disk_bytes_per_step", "disk_bandwidth", plan.sweep_bytes,
             disk_rate(session, best_disk_setting(session, stop), stop)};
   }

@@ -70,6 +70,13 @@ std::string stream_text(const JsonFields& stream) {
       fmt::format("\nstreamed   {} for each pass, {} in all; compute waited {:.2f} s for the disk",
                   size_text(stream, "bytes_per_sweep"), size_text(stream, "bytes_read"),
                   number(stream, "wait_seconds"));
+  if (stream.has("experts") && !stream.raw("experts").is_null()) {
+    const JsonFields experts(stream.raw("experts"), stream.where() + ": experts");
+    text +=
+        fmt::format("\nexperts    {:.1f} % of {} uses were in the cache of {} experts, {} in all",
+                    100 * number(experts, "hit_rate"), count(experts, "uses"),
+                    count(experts, "slots"), size_text(experts, "bytes_from_cache"));
+  }
   if (stream.integer_or("host_bytes_per_sweep", 0, INT64_MAX, 0) > 0) {
     text += fmt::format("\nfrom host  {} for each pass, {} in all",
                         size_text(stream, "host_bytes_per_sweep"),
