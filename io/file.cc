@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "io/new_file.h"
 #include "src/base/error.h"
 
 namespace sluice::io {
@@ -77,8 +78,8 @@ CheckpointFile describe_file(const Fd& fd, const fs::path& path, std::string nam
 }
 
 bool is_unchanged(const CheckpointFile& now, const CheckpointFile& then) {
-  if (now.size != then.size || now.mtime_ns != then.mtime_ns || now.inode != then.inode)
-    return false;
+  const bool same_time = then.mtime_ns == kAnyTime || now.mtime_ns == then.mtime_ns;
+  if (now.size != then.size || !same_time || now.inode != then.inode) return false;
   return !then.ctime_ns || now.ctime_ns == then.ctime_ns || now.links != then.links;
 }
 

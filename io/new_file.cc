@@ -53,6 +53,20 @@ std::optional<NewFile> NewFile::create(const fs::path& path, uint64_t bytes,
   return file;
 }
 
+std::optional<NewFile> NewFile::reopen(const fs::path& path, const SystemCalls& calls) {
+  const int fd = calls.open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+  if (fd < 0) return std::nullopt;
+  Fd locked(fd);
+  struct stat s{};
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still(locked, path) || fstat(fd, &s) != 0)
+    return std::nullopt;
+  NewFile file(path, static_cast<uint64_t>(s.st_size), std::move(locked), calls);
+  file.is_published_ = true;
+  const int direct = calls.open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT);
+  if (direct >= 0) file.direct_ = Fd(direct);
+  return file;
+}
+
 NewFile NewFile::create_output(const fs::path& path, uint64_t bytes) {
   std::error_code error;
   fs::path target = fs::weakly_canonical(path, error);
@@ -69,15 +83,16 @@ NewFile::NewFile(NewFile&& other) noexcept
       bytes_(other.bytes_),
       fd_(std::move(other.fd_)),
       direct_(std::move(other.direct_)),
-      calls_(other.calls_) {}
+      calls_(other.calls_),
+      is_published_(other.is_published_) {}
 
 NewFile::~NewFile() {
-  if (!fd_.is_open()) return;
+  if (!fd_.is_open() || is_published_) return;
   std::error_code error;
   fs::remove(part_of(path_), error);
 }
 
-fs::path NewFile::path() const { return part_of(path_); }
+fs::path NewFile::path() const { return is_published_ ? path_ : part_of(path_); }
 
 void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) const {
   auto aligned = [](uint64_t value) { return value % kDirectAlignment == 0; };
@@ -110,9 +125,13 @@ void NewFile::drop_written(uint64_t begin, uint64_t end) const {
   if (end > begin) calls_->fadvise(fd_.get(), begin, end - begin, POSIX_FADV_DONTNEED);
 }
 
-CheckpointFile NewFile::publish() {
-  int error = calls_->sync(fd_.get());
-  if (error < 0) fail_errno(-error, "{}: cannot be written", printable(part_of(path_).string()));
+void NewFile::sync() const {
+  const int error = calls_->sync(fd_.get());
+  if (error < 0) fail_errno(-error, "{}: cannot be written", printable(path().string()));
+}
+
+CheckpointFile NewFile::publish(bool keep_open) {
+  sync();
   calls_->fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
   CheckpointFile written = describe_file(fd_, path_, path_.filename().string());
   written.ctime_ns.reset();  // a new name changes it
@@ -120,9 +139,14 @@ CheckpointFile NewFile::publish() {
     fail(ErrorKind::runtime, "{}: was cut short while it was written",
          printable(part_of(path_).string()));
   }
-  error = calls_->rename(part_of(path_).c_str(), path_.c_str());
+  const int error = calls_->rename(part_of(path_).c_str(), path_.c_str());
   if (error < 0) fail_errno(-error, "{}: cannot be created", printable(path_.string()));
-  fd_ = Fd();
+  is_published_ = true;
+  if (keep_open) {
+    written.mtime_ns = kAnyTime;
+  } else {
+    fd_ = Fd();
+  }
   return written;
 }
 

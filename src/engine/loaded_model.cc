@@ -148,6 +148,7 @@ void LoadedModel::shrink(std::shared_ptr<const Placed> placed) {
   }
   // The spill cache knows the old plan, whose tensors are the same; but not in the same tiles.
   if (spill_ && !spill_->ready()) spill_->stop_using("the budget was lowered", false);
+  if (spill_) spill_->stop_growing();
   placed_ = std::move(placed);
   malloc_trim(0);
   open_streams();

@@ -157,7 +157,11 @@ bool Spill::open_existing() {
   report_.bytes = copies_.front().size;
   report_.outcome = "reused";
   expect_panels();
-  state_ = std::exchange(options_.verify, false) ? State::verifying : State::ready;
+  const bool verifies = std::exchange(options_.verify, false);
+  if (!layout_.absent.empty() && !verifies) go_on_growing();
+  for (size_t i = 0; i < layout_.absent.size() && verifies; ++i)
+    if (layout_.absent[i] != 0) panels_left_ -= std::exchange(left_[i], 0);
+  state_ = verifies ? State::verifying : State::ready;
   return true;
 }
 
@@ -238,6 +242,11 @@ bool Spill::open_copy(const fs::path& path) {
     if (!theirs || !has_what_is_needed(*theirs) ||
         static_cast<double>(sweep_bytes(plan_, *theirs)) > kAboutAsMuch * sweep)
       return false;
+    for (const SpilledTensor& s : theirs->tensors)
+      theirs->absent.push_back(at<SpillRecord>(s.record)->is_absent != 0 ? 1 : 0);
+    const bool is_whole = std::ranges::count(theirs->absent, 0) == std::ssize(theirs->absent);
+    if (is_whole) theirs->absent.clear();
+    if (!is_whole && is_needed_) return false;
     layout_ = std::move(*theirs);
     header_ = *header;
   } else if (header->index_checksum != header_.index_checksum ||
@@ -245,7 +254,8 @@ bool Spill::open_copy(const fs::path& path) {
              header->index_bytes != header_.index_bytes) {
     return false;  // copies with one index hold the same codes: it has their checksums
   }
-  file.ctime_ns.reset();  // every use sets its access time
+  file.ctime_ns.reset();                                      // every use sets its access time
+  if (!layout_.absent.empty()) file.mtime_ns = io::kAnyTime;  // this process or another adds to it
   copies_.push_back(file);
   return true;
 }
@@ -267,8 +277,90 @@ void Spill::write_records() {
 void Spill::expect_panels() {
   seen_.assign(layout_.index_bytes / sizeof(uint64_t), false);
   panels_left_ = 0;
-  for (const SpilledTensor& s : layout_.tensors) panels_left_ += s.panels;
+  left_.clear();
+  for (const SpilledTensor& s : layout_.tensors) {
+    panels_left_ += s.panels;
+    left_.push_back(static_cast<uint32_t>(s.panels));
+  }
 }
+
+// After the file of an earlier run was opened, in which tensors are absent: adds to it, unless
+// another process does, or it has tensors of other plans, which its index has to keep.
+void Spill::go_on_growing() {
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < layout_.tensors.size(); ++i) {
+    const SpilledTensor& s = layout_.tensors[i];
+    if (layout_.absent[i] != 0) {
+      *at<SpillRecord>(s.record) = {};
+      continue;
+    }
+    std::fill_n(seen_.begin() + static_cast<std::ptrdiff_t>(s.checksums / sizeof(uint64_t)),
+                s.panels, true);
+    panels_left_ -= std::exchange(left_[i], 0);
+  }
+  if (layout_.tensors.size() != header_.tensors || layout_.index_bytes != header_.index_bytes)
+    return;
+  for (const io::CheckpointFile& copy : copies_) {
+    auto file = io::NewFile::reopen(copy.path, calls_);
+    if (!file) return fresh_.clear();
+    fresh_.emplace_back(copy.path, std::make_shared<io::NewFile>(std::move(*file)));
+  }
+  grows_ = true;
+}
+
+// Writes down which tensors are there.
+void Spill::note_complete() {
+  write_records();
+  for (size_t i = 0; i < layout_.tensors.size(); ++i)
+    at<SpillRecord>(layout_.tensors[i].record)->is_absent = left_[i] > 0 ? 1 : 0;
+}
+
+SpillHeader Spill::header() const {
+  SpillHeader header;
+  header.model = key_.model.string();
+  header.scheme = key_.scheme;
+  header.fingerprint = fingerprint_;
+  header.tensors = layout_.tensors.size();
+  header.index_offset = layout_.codes_end;
+  return header;
+}
+
+void Spill::use_what_is_there() {
+  std::lock_guard lock(mutex_);
+  const bool appears = state() == State::filling && !is_needed_;
+  if (!appears && !(ready() && grows_)) return;
+  if (appears && std::ranges::count(left_, 0U) == 0) return;
+  layout_.absent.resize(left_.size());
+  for (size_t i = 0; i < left_.size(); ++i) layout_.absent[i] = left_[i] > 0 ? 1 : 0;
+  if (!appears) return;
+  note_complete();
+  finish(true);
+  grows_ = ready();
+}
+
+void Spill::stop_growing() {
+  std::lock_guard lock(mutex_);
+  if (!grows_.exchange(false)) return;
+  if (has_more_ && ready()) save_index();
+  fresh_.clear();
+}
+
+// A file whose index is not written whole is no spill file: it is written anew.
+void Spill::save_index() {
+  try {
+    checkpoint_.refuse_changes();
+    note_complete();
+    for (const FreshCopy& copy : fresh_) {
+      copy.second->sync();
+      write_spill_index(*copy.second, header(), index_.bytes().first(layout_.index_bytes));
+      copy.second->sync();
+    }
+  } catch (const Error& e) {
+    log::info("{}", e.what());
+  }
+}
+
+Spill::~Spill() { stop_growing(); }
 
 // Bytes that a copy may have.
 uint64_t Spill::make_room(const fs::path& path) const {
@@ -335,11 +427,13 @@ void Spill::begin_filling() {
 
 bool Spill::wants(uint32_t tensor) const {
   State now = state();
-  return (now == State::filling || now == State::verifying) && layout_.find(tensor) != nullptr;
+  if (now == State::verifying) return layout_.find(tensor) != nullptr;
+  const bool adds = now == State::filling || (now == State::ready && grows_);
+  return adds && layout_.place_of(tensor) != nullptr;
 }
 
 Weight Spill::weight(const Move& move, const io::ReadResult& read) const {
-  const SpilledTensor& s = *layout_.find(move.tensor);
+  const SpilledTensor& s = *layout_.place_of(move.tensor);
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   auto panel = static_cast<uint64_t>(move.first_row / kPanelRows);
   uint64_t panels = read.bytes.size() / s.panel_bytes[0];
@@ -364,16 +458,16 @@ Weight Spill::weight(const Move& move, const io::ReadResult& read) const {
 }
 
 EncodeStats Spill::stats(uint32_t tensor) const {
-  const SpillRecord& r = *at<SpillRecord>(layout_.find(tensor)->record);
+  const SpillRecord& r = *at<SpillRecord>(layout_.place_of(tensor)->record);
   return {r.error_squares, r.value_squares, r.max_error, r.not_finite, r.elements};
 }
 
 float Spill::amax(uint32_t tensor) const {
-  return at<SpillRecord>(layout_.find(tensor)->record)->amax;
+  return at<SpillRecord>(layout_.place_of(tensor)->record)->amax;
 }
 
 void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch) {
-  const SpilledTensor& s = *layout_.find(move.tensor);
+  const SpilledTensor& s = *layout_.place_of(move.tensor);
   const auto panels = static_cast<uint64_t>(ceil_div(move.rows, kPanelRows));
   const Weight added = rows_from(rows.encoded, rows.first);
   std::vector<uint64_t> checksums(panels * s.planes);
@@ -396,13 +490,16 @@ void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch
     }
   }
   std::lock_guard lock(mutex_);
+  if (!wants(move.tensor)) return;
   panels_left_ -= panels;
-  if (panels_left_ == 0 && wants(move.tensor)) finish();
+  left_[static_cast<size_t>(&s - layout_.tensors.data())] -= static_cast<uint32_t>(panels);
+  has_more_ = true;
+  if (panels_left_ == 0 && !grows_) finish(false);
 }
 
 void Spill::write(const io::NewFile& file, const Move& move, const Weight& rows,
                   std::span<std::byte> scratch) {
-  const SpilledTensor& s = *layout_.find(move.tensor);
+  const SpilledTensor& s = *layout_.place_of(move.tensor);
   for (size_t p = 0; p < s.planes; ++p) {
     const io::Extent to = s.extent(p, move.first_row, move.rows);
     std::span<const std::byte> plane(rows.plane(kPlanes[p]), to.length);
@@ -418,12 +515,13 @@ void Spill::write(const io::NewFile& file, const Move& move, const Weight& rows,
 
 void Spill::drop_fresh(const FreshCopy& copy, const Error& why) {
   if (std::erase(fresh_, copy) == 0) return;
+  if (grows_.exchange(false)) fresh_.clear();  // the copies stay as they are, and alike
   if (fresh_.empty() && copies_.empty()) return turn_off(why.what(), false);
   log::warning("no copy in the spill cache: {}", why.what());
 }
 
 bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums) {
-  const SpilledTensor& s = *layout_.find(move.tensor);
+  const SpilledTensor& s = *layout_.place_of(move.tensor);
   auto panel = static_cast<uint64_t>(move.first_row / kPanelRows);
   auto from = static_cast<uint64_t>(rows.first / kPanelRows);
   const uint64_t first = s.checksums / sizeof(uint64_t) + panel;  // in seen_
@@ -463,29 +561,24 @@ bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t
   return true;
 }
 
-void Spill::finish() {
+void Spill::finish(bool grows) {
   if (state() == State::verifying) {
     report_.outcome = "verified";
   } else {
-    SpillHeader header;
-    header.model = key_.model.string();
-    header.scheme = key_.scheme;
-    header.fingerprint = fingerprint_;
-    header.tensors = layout_.tensors.size();
-    header.index_offset = layout_.codes_end;
     checkpoint_.refuse_changes();  // the encoded bytes are not those of the header
     for (const FreshCopy& copy : std::vector(fresh_)) {
       try {
-        copies_.push_back(
-            finish_spill_file(*copy.second, header, index_.bytes().first(layout_.index_bytes)));
+        write_spill_index(*copy.second, header(), index_.bytes().first(layout_.index_bytes));
+        copies_.push_back(copy.second->publish(grows));
       } catch (const Error& e) {
         drop_fresh(copy, e);
       }
     }
     if (copies_.empty()) return;  // turned off
-    fresh_.clear();
+    if (!grows) fresh_.clear();
+    has_more_ = false;
     report_.bytes = layout_.file_bytes();
-    report_.outcome = "written";
+    report_.outcome = grows ? "growing" : "written";
   }
   state_.store(State::ready, std::memory_order_release);
 }
@@ -508,6 +601,7 @@ void Spill::turn_off(const std::string& reason, bool damaged) {
   report_.outcome = reason;
   state_.store(State::off, std::memory_order_release);
   fresh_.clear();  // each ends with the last write to it
+  grows_ = false;
   for (const fs::path& path : paths_)
     if (damaged && !is_replaced(path)) remove_file(path);
   copies_.clear();

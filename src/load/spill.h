@@ -5,9 +5,11 @@
 // too: those that are quantized online, and those that the checkpoint stores input-major, so that
 // they cannot be streamed from there. It is filled while the first load and the first pass encode
 // the tensors, or, where the plan needs it, before the load (spill_writer.h). It appears under its
-// name when it is complete, and is not changed afterwards. Every read is compared with its
-// checksums: damaged weights are never used. The checkpoint is the fallback, or the file is written
-// again.
+// name when it is complete, and is not changed afterwards; but experts are met as tokens choose
+// them. Where a model has such, the file appears after the first pass, and grows: what is encoded
+// later is written to its place in the file, and the index is written again at the end. Every read
+// is compared with its checksums: damaged weights are never used. The checkpoint is the fallback,
+// or the file is written again.
 #pragma once
 
 #include <atomic>
@@ -69,6 +71,7 @@ class Spill {
   Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const SpillKey& key,
         const SpillOptions& options, Ledger& ledger,
         const io::SystemCalls& calls = io::system_calls());
+  ~Spill();
 
   State state() const { return state_.load(std::memory_order_acquire); }
   bool ready() const { return state() == State::ready; }
@@ -77,6 +80,11 @@ class Spill {
   // Goes on after the file was turned off: with another process's new one, or with one to be
   // filled. Nothing may use it meanwhile. Error(runtime) where that has been no use before.
   void begin_again();
+  // Call between passes over a model whose routers choose: what has been encoded until now can be
+  // read, though more is missing. By the one thread that uses layout().
+  void use_what_is_there();
+  // Adds nothing more, and keeps what was added.
+  void stop_growing();
   // has: whether a tensor can be read from the file. wants: whether add() needs it.
   bool has(uint32_t tensor) const { return ready() && layout_.find(tensor) != nullptr; }
   bool wants(uint32_t tensor) const;
@@ -111,7 +119,7 @@ class Spill {
 
   struct Report {
     std::vector<std::filesystem::path> paths;
-    std::string outcome;   // "reused", "written", "verified", or why there is none
+    std::string outcome;   // "reused", "written", "growing", "verified", or why there is none
     uint64_t bytes = 0;    // of a copy
     uint64_t written = 0;  // of all copies together
   };
@@ -130,9 +138,13 @@ class Spill {
   void write(const io::NewFile& file, const Move& move, const Weight& rows,
              std::span<std::byte> scratch);
   void expect_panels();
+  void go_on_growing();
+  void note_complete();  // with mutex_ held, as save_index()
+  SpillHeader header() const;
+  void save_index();
   void begin_filling();
   uint64_t make_room(const std::filesystem::path& path) const;
-  void finish();                                              // with mutex_ held
+  void finish(bool grows);                                    // with mutex_ held
   void drop_fresh(const FreshCopy& copy, const Error& why);   // with mutex_ held
   void turn_off(const std::string& reason, bool damaged);     // with mutex_ held
   bool is_replaced(const std::filesystem::path& path) const;  // with mutex_ held
@@ -156,12 +168,15 @@ class Spill {
   Lease lists_;         // of the layout, and of the panels
   SpillHeader header_;  // of the copies that were there before
   std::atomic<State> state_ = State::off;
+  std::atomic<bool> grows_ = false;  // while it is ready, rows are added to fresh_
 
   mutable std::mutex mutex_;      // guards everything below, and the index while it is filled
-  std::vector<FreshCopy> fresh_;  // while filling
+  std::vector<FreshCopy> fresh_;  // while filling or growing
   std::vector<io::CheckpointFile> copies_;  // once they can be read, or verified
   std::vector<bool> seen_;  // panels given to add(), each where its checksum is in the index
   uint64_t panels_left_ = 0;
+  std::vector<uint32_t> left_;  // of each tensor of the layout
+  bool has_more_ = false;       // than the index in the file says
   Report report_;
 };
 

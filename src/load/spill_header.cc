@@ -85,14 +85,13 @@ bool SpillIndexReader::skip(uint64_t bytes) {
   return true;
 }
 
-io::CheckpointFile finish_spill_file(io::NewFile& file, SpillHeader header,
-                                     std::span<const std::byte> index) {
+void write_spill_index(const io::NewFile& file, SpillHeader header,
+                       std::span<const std::byte> index) {
   header.index_bytes = index.size();
   header.index_checksum = checksum128(index);
   const std::string text = header_text(header);
   file.write(header.index_offset, index);
   file.write(0, std::as_bytes(std::span(text)));
-  return file.publish();
 }
 
 void checksum_blocks(std::span<const std::byte> bytes, uint64_t block_bytes,

@@ -45,7 +45,8 @@ struct SpillRecord {
   float amax = 0;
   uint32_t planes = 0;
   uint32_t name_bytes = 0;
-  std::array<std::byte, 56> unused = {};
+  uint32_t is_absent = 0;  // the file has not all of its codes
+  std::array<std::byte, 52> unused = {};
 };
 static_assert(sizeof(SpillRecord) == kSpillRecordBytes && io::kMostExtents <= SpillRecord::kPlanes);
 
@@ -77,10 +78,9 @@ class SpillIndexReader {
 
 // nullopt where the file is no spill file of this version.
 std::optional<SpillHeader> read_spill_header(const std::filesystem::path& path);
-// Writes the index, and before all else the header, which gets its size and checksum. Publishes the
-// file.
-io::CheckpointFile finish_spill_file(io::NewFile& file, SpillHeader header,
-                                     std::span<const std::byte> index);
+// Writes the index, and before all else the header, which gets its size and checksum.
+void write_spill_index(const io::NewFile& file, SpillHeader header,
+                       std::span<const std::byte> index);
 
 // The checksum of each block of bytes, which are whole blocks, in order (XXH3-64).
 void checksum_blocks(std::span<const std::byte> bytes, uint64_t block_bytes,

@@ -283,6 +283,7 @@ void TileStream::note_pass(uint32_t first_tile) {
   if (last_expected_ && first_tile <= *last_expected_) {
     pass_bytes_[passes_++ % pass_bytes_.size()] = read_;
     read_ = 0;
+    if (options_.spill != nullptr) options_.spill->use_what_is_there();
   }
   last_expected_ = first_tile;
 }

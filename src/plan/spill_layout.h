@@ -58,16 +58,27 @@ struct SpillLayout {
   std::vector<int32_t> entry_of;  // of each tensor of the plan; -1: not in the file
   uint64_t codes_end = kSpillHeaderBytes;
   uint64_t index_bytes = 0;  // 0: there is nothing to spill
+  // Says of each of `tensors` that there is a place for it, but not its codes. Empty: all are
+  // there.
+  std::vector<uint8_t> absent = {};
 
   uint64_t file_bytes() const { return codes_end + index_bytes; }
-  // Returns the memory of the layout itself, and of a bit for each checksum of the index.
+  // Returns the memory of the layout itself, of a counter for each tensor, and of a bit for each
+  // checksum of the index.
   uint64_t list_bytes() const {
-    return tensors.size() * sizeof(SpilledTensor) + entry_of.size() * sizeof(int32_t) +
-           index_bytes / 64;
+    return tensors.size() * (sizeof(SpilledTensor) + sizeof(uint32_t) + 1) +
+           entry_of.size() * sizeof(int32_t) + index_bytes / 64;
   }
-  const SpilledTensor* find(uint32_t tensor) const {
+  // Returns the place of a tensor, there or absent; find(): only one that is there.
+  const SpilledTensor* place_of(uint32_t tensor) const {
     bool has = tensor < entry_of.size() && entry_of[tensor] >= 0;
     return has ? &tensors[static_cast<size_t>(entry_of[tensor])] : nullptr;
+  }
+  const SpilledTensor* find(uint32_t tensor) const {
+    const SpilledTensor* s = place_of(tensor);
+    const bool is_absent =
+        s != nullptr && !absent.empty() && absent[static_cast<size_t>(entry_of[tensor])] != 0;
+    return is_absent ? nullptr : s;
   }
 };
 

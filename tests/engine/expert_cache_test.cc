@@ -31,32 +31,34 @@ RunShape expert_shape(const Session& session) {
 }
 
 // Logits of the prompt's end and of some steps after it, as bytes.
-std::string expert_outcome(Session& session) {
+std::string expert_outcome(Session& session, int64_t prompt = kExpertPrompt, int32_t first = 7) {
   Runner& runner = session.runner();
   Sequence sequence = runner.new_sequence();
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < kExpertPrompt; ++i)
-    ids.push_back((i * 131 + 7) % static_cast<int32_t>(session.spec().vocab_size));
+    ids.push_back((i * 131 + first) % static_cast<int32_t>(session.spec().vocab_size));
   std::string bytes;
   auto keep = [&](Tensor logits) {
     bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
                  static_cast<size_t>(logits.cols) * sizeof(float));
   };
-  keep(runner.logits(runner.prefill(sequence, ids, {})));
+  const auto asked = std::span(ids).first(static_cast<size_t>(prompt));
+  keep(runner.logits(runner.prefill(sequence, asked, {})));
   for (int64_t i = 0; i < kExpertSteps; ++i) {
     const auto id = std::span(ids).subspan(static_cast<size_t>(i), 1);
-    keep(runner.logits(runner.step(sequence, id, kExpertPrompt + i + 1)));
+    keep(runner.logits(runner.step(sequence, id, prompt + i + 1)));
   }
   return bytes;
 }
 
-std::string resident_expert_outcome(SessionOptions options) {
+std::string resident_expert_outcome(SessionOptions options, int64_t prompt = kExpertPrompt,
+                                    int32_t first = 7) {
   options.place = {};
   Session session(options);
   EXPECT_FALSE(session.place(expert_shape(session)).streams());
   LoadProgress progress;
   session.load(progress, {});
-  return expert_outcome(session);
+  return expert_outcome(session, prompt, first);
 }
 
 // A loaded session with slots for about a share of the experts, in the least memory that has them.
@@ -117,6 +119,34 @@ TEST(ExpertCache, HitsReadNothing) {
   EXPECT_EQ(bytes_of_units(session), read);
   const ExpertCounts after = session.stream_report()->experts;
   EXPECT_EQ(after.hits - before.hits, after.uses - before.uses);
+}
+
+// Later passes and runs read from the spill what a run has encoded, though experts are missing;
+// these are added as they are met.
+TEST(ExpertCache, SpillOfExpertsIsUsedAsFarAsItGoesAndGrows) {
+  test::TempDir dir;
+  SessionOptions options = expert_options(test::source_dir() / "tests/data/models/glm4_moe");
+  options.quantize.scheme = *find_quant_scheme("int8");
+  const std::string expected = resident_expert_outcome(options, 1);
+  const std::string others = resident_expert_outcome(options, 3, 40);
+  options.spill.directories = {dir.path() / "spill"};
+  struct Run {
+    int32_t first;
+    const char* outcome;
+    bool reads_spill, writes;
+  };
+  for (const Run& run :
+       {Run{7, "growing", true, true}, Run{7, "reused", true, false}, Run{40, "reused", true, true},
+        Run{40, "reused", true, false}, Run{7, "reused", true, false}}) {
+    const std::unique_ptr<Session> session = with_slots(options, 0);
+    EXPECT_EQ(expert_outcome(*session, run.first == 7 ? 1 : 3, run.first),
+              run.first == 7 ? expected : others);
+    const Spill::Report report = session->spill()->report();
+    EXPECT_EQ(report.outcome, run.outcome);
+    EXPECT_EQ(report.written > 0, run.writes);
+    EXPECT_EQ(session->stream_report()->spilled_bytes > 0, run.reads_spill);
+    session->release();
+  }
 }
 
 // A copy of the checkpoint that is cut short in the middle of it: the other one has the rest of an
