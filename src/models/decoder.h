@@ -121,7 +121,7 @@ class CausalLM : public Module {
   bool has_head() const { return head_ != nullptr; }
   // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
   // are padding.
-  void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;
+  void logits(const Context& context, Tensor hidden, Tensor logits) const;
   int64_t logits_cols() const;
   // Tells that weights are in groups (quant/groups.h), which need more scratch.
   void use_grouped_weights() { grouped_weights_ = true; }

@@ -56,21 +56,27 @@ std::vector<PlaceRule> parse_place_rules(const std::string& text) {
     bool empty = std::ranges::any_of(rule.names, [](const auto& n) { return n.empty(); });
     if (empty || equals == std::string::npos)
       fail(ErrorKind::usage, "--place {}: not a rule such as layers.0-7=host", item);
-    if (place != "device" && place != "host" && place != "disk")
-      fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host or disk", item,
+    if (place != "device" && place != "host" && place != "cpu" && place != "disk")
+      fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host, cpu or disk", item,
            place);
-    rule.tier = place == "device" ? Tier::device : place == "host" ? Tier::host : Tier::disk;
+    rule.by_cpu = place == "cpu";
+    rule.tier = place == "device" ? Tier::device : place == "disk" ? Tier::disk : Tier::host;
     rules.push_back(std::move(rule));
   }
   return rules;
 }
 
-std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path) {
-  std::optional<Tier> wanted;
+const PlaceRule* last_rule(const std::vector<PlaceRule>& rules, std::string_view path) {
+  const PlaceRule* last = nullptr;
   for (const PlaceRule& rule : rules) {
-    if (rule.matches(path)) wanted = rule.tier;
+    if (rule.matches(path)) last = &rule;
   }
-  return wanted;
+  return last;
+}
+
+std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path) {
+  const PlaceRule* rule = last_rule(rules, path);
+  return rule != nullptr ? std::optional(rule->tier) : std::nullopt;
 }
 
 }  // namespace sluice

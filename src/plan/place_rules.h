@@ -16,6 +16,7 @@ struct PlaceRule {
   std::string pattern;             // as written, for messages
   std::vector<std::string> names;  // between its dots
   Tier tier = Tier::device;
+  bool by_cpu = false;  // "cpu": in host memory, and few rows are multiplied by the CPU in any case
 
   bool matches(std::string_view path) const;
 };
@@ -23,7 +24,9 @@ struct PlaceRule {
 // Throws Error(usage) for text that is no list of rules.
 std::vector<PlaceRule> parse_place_rules(const std::string& text);
 
-// The tier of the last rule that matches; none: the planner chooses.
+// The last rule that matches; null: none does.
+const PlaceRule* last_rule(const std::vector<PlaceRule>& rules, std::string_view path);
+// Its tier; none: the planner chooses.
 std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path);
 
 }  // namespace sluice

@@ -22,7 +22,8 @@ PlanLists plan_lists(const ReadPlan& plan) {
       tensors * (kTensorReportBytes + sizeof(float)) + (params - streamed) * kResidentBytes;
   lists.load = plan.load_spans * kFetchBytes + plan.load_moves * kEncodeStatsBytes +
                tensors * kMeasuringBytes + params * sizeof(Weight);
-  lists.stream = streamed * kStreamedBytes + plan.sweep.size() * kTileStatsBytes;
+  lists.stream = streamed * kStreamedBytes + plan.sweep.size() * kTileStatsBytes +
+                 plan.host_sweep.size() * kHostSourceBytes;
   lists.making = tensors * kClaimBytes;
   return lists;
 }

@@ -16,6 +16,7 @@ inline constexpr uint64_t kTensorReportBytes = 56;  // TensorReport
 inline constexpr uint64_t kResidentBytes = 136;     // Resident::Part
 inline constexpr uint64_t kStreamedBytes = 64;      // TileStream: what finds a parameter's tiles
 inline constexpr uint64_t kTileStatsBytes = 48;     // TileStream::TensorStats
+inline constexpr uint64_t kHostSourceBytes = 96;    // HostTiles: a source, and what finds it
 
 struct PlanLists {
   uint64_t plan = 0;    // itself, to the end of the run

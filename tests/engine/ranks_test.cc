@@ -104,7 +104,7 @@ class RankModel {
       root.forward({*kernels, group}, {step, mixers}, act, unit);
     Tensor logits{memory(static_cast<uint64_t>(rows * root.logits_cols()) * sizeof(float)).data(),
                   DType::f32, rows, root.logits_cols(), root.logits_cols()};
-    root.logits(*kernels, act.normed(rows).columns(0, spec.hidden_size), logits);
+    root.logits({*kernels, group}, act.normed(rows).columns(0, spec.hidden_size), logits);
     std::vector<std::vector<float>> all;
     for (int64_t r = 0; r < rows; ++r)
       all.emplace_back(logits.row<float>(r), logits.row<float>(r) + spec.vocab_size);
