@@ -41,6 +41,13 @@ class Backend {
   // Encodes sources of at most `slot_bytes`.
   virtual WorkspaceBytes encoder_bytes(uint64_t slot_bytes) const = 0;
   virtual std::unique_ptr<Encoder> encoder(uint64_t slot_bytes, const Workspace& memory) const = 0;
+
+  // Writes a packed weight in the layout of matrix_layout(), of whole panels. Both are in the
+  // device's memory; work of `stream`. Only for devices with memory of their own.
+  virtual void unpack(const Weight& /*packed*/, const Weight& /*to*/,
+                      DeviceStream& /*stream*/) const {
+    check(false, "unpack: a device whose matrices are not packed");
+  }
 };
 
 // The CPU. The pool outlives it.

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/encoder.h"
+#include "kernels/cuda/unpack.h"
 #include "src/base/error.h"
 
 namespace sluice::cuda {
@@ -42,6 +43,16 @@ class CudaBackend final : public Backend {
   }
   std::unique_ptr<Encoder> encoder(uint64_t slot_bytes, const Workspace& memory) const override {
     return std::make_unique<CudaEncoder>(*device_, slot_bytes, memory);
+  }
+
+  // Planes that are not divided into rows are the same in both layouts.
+  void unpack(const Weight& packed, const Weight& to, DeviceStream& stream) const override {
+    cuda::unpack(packed, to, stream.handle());
+    for (Plane plane : kPlanes) {
+      if (packed.plane(plane) == nullptr || is_interleaved(packed.format, plane)) continue;
+      stream.copy(to.plane(plane), packed.plane(plane),
+                  plane_bytes(to.format, plane, to.rows, to.cols));
+    }
   }
 
  private:

@@ -172,6 +172,15 @@ SpillOptions spill_options(const CommonOptions& o) {
   return spill;
 }
 
+// Rules of --place come first, and so count before the others.
+std::vector<PlaceRule> place_rules(const CommonOptions& o) {
+  std::string text = o.place, experts = o.cpu_moe ? "experts.*=cpu" : "";
+  if (o.n_cpu_moe) experts = fmt::format("layers.0-{}.*.experts.*=cpu", *o.n_cpu_moe - 1);
+  if (!text.empty() && !experts.empty()) text += ',';
+  text += experts;
+  return text.empty() ? std::vector<PlaceRule>() : parse_place_rules(text);
+}
+
 void add_weight_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kModelGroup);
   verb.add_option("--dtype", o.dtype, "Compute in this type: auto (the model's), bfloat16, float32")
@@ -199,7 +208,19 @@ void add_memory_options(CLI::App& verb, CommonOptions& o) {
                   "(default: the free memory, less a reserve)");
   verb.add_option("--place", o.place,
                   "Place parameters in memory or on disk, from where they are streamed: "
-                  "layers.0-7=host,layers.*.mlp=disk; with a GPU also device");
+                  "layers.0-7=host,layers.*.mlp=disk; with a GPU also device, and cpu: in host "
+                  "memory, where the CPU multiplies for few rows");
+  verb.add_option(
+          "--cpu-rows", o.cpu_rows,
+          "Beside a GPU, have the CPU multiply weights in host memory in steps of up to this "
+          "many rows; 0: they always go to the GPU (default: by the rates of both)")
+      ->check(CLI::Range(0, 1 << 20));
+  CLI::Option* all = verb.add_flag("--cpu-moe", o.cpu_moe,
+                                   "Keep experts in host memory, where the CPU computes them: "
+                                   "--place experts.*=cpu");
+  verb.add_option("--n-cpu-moe", o.n_cpu_moe, "The same for the experts of the first layers")
+      ->check(CLI::Range(1, 1 << 20))
+      ->excludes(all);
   verb.add_option(
       "--kv-cache-memory", o.kv_cache_memory,
       "Limit the KV cache to this much memory (default: room for all sequences at their longest)");
@@ -359,7 +380,8 @@ SessionOptions session_options(const CommonOptions& o) {
   s.block_size = o.block_size;
   set_kv_memory(o, s);
   set_max_model_len(o, s);
-  if (!o.place.empty()) s.place = parse_place_rules(o.place);
+  s.place = place_rules(o);
+  s.cpu_rows = o.cpu_rows;
   s.spill = spill_options(o);
   s.ranks = o.ranks;
   set_device(o, s);  // last: it takes a while

@@ -50,6 +50,9 @@ struct CommonOptions {
   std::optional<std::string> swap_limit;
   std::optional<std::string> max_model_len;
   std::string place;
+  std::optional<int64_t> cpu_rows;
+  bool cpu_moe = false;
+  std::optional<int64_t> n_cpu_moe;
   int tensor_parallel_size = 1;
   std::shared_ptr<const Group> ranks;  // that a launcher has started; null: none
   std::vector<std::string> spill_dirs{"auto"};

@@ -38,7 +38,20 @@ Json rates_json(const Rates& rates) {
   add("sweep", rates.sweep);
   add("memory", rates.memory);
   add("link", rates.link);
+  add("host", rates.host);
   return json;
+}
+
+// Rows of a step up to which the CPU beside a device multiplies what lies in host memory, the most
+// of each kind; 0: nothing.
+Json cpu_rows_json(const ReadPlan& read) {
+  int64_t dense = 0, experts = 0;
+  for (const ParamPlan& p : read.params) {
+    if (!p.is_for_host()) continue;
+    int64_t& most = p.param->used < 1 ? experts : dense;
+    most = std::max(most, p.host_rows);
+  }
+  return {{"dense", dense}, {"experts", experts}};
 }
 
 const char* source_text(const Json& source) {
@@ -153,6 +166,8 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
       {"bytes_of_first_sweep", memory.first_sweep_bytes},
       {"host_bytes_per_sweep", memory.host_sweep_bytes},
       {"experts", experts_json(read)},
+      {"cpu_bytes_per_sweep", memory.host_multiplied_bytes},
+      {"cpu_rows", cpu_rows_json(read)},
       {"load_seconds", speed.load_seconds},
       {"tokens_per_second", speed.tokens_per_second},
       {"rates", rates_json(session.rates())},
@@ -255,6 +270,16 @@ std::string speed_text(const Json& plan) {
   if (const Json& host = plan.at("host_bytes_per_sweep"); host.get<uint64_t>() > 0)
     text += fmt::format("             {} from host memory per token (link: {})\n", size_text(host),
                         rate("link"));
+  if (const Json& cpu = plan.at("cpu_bytes_per_sweep"); cpu.get<uint64_t>() > 0) {
+    const Json& rows = plan.at("cpu_rows");
+    text += fmt::format("             {} multiplied by the CPU per token (host: {})\n",
+                        size_text(cpu), rate("host"));
+    for (const char* kind : {"dense", "experts"}) {
+      if (const int64_t most = rows.at(kind).get<int64_t>(); most > 0)
+        text +=
+            fmt::format("             {}: steps of more than {} rows go to the GPU\n", kind, most);
+    }
+  }
   for (const Json& help : plan.at("would_help"))
     text += fmt::format("  {:<20} {:>8.2f} tokens/s, {} from disk per token\n",
                         help.at("change").get<std::string>(),

@@ -134,6 +134,8 @@ Json RunReport::stream_figures() const {
           {"bytes_read", stream_->io.bytes_read},
           {"bytes_from_spill", stream_->spilled_bytes},
           {"host_bytes_per_sweep", session_.memory_plan().host_sweep_bytes},
+          {"cpu_bytes_per_sweep", session_.memory_plan().host_multiplied_bytes},
+          {"cpu_rows", session_.cpu_rows()},
           {"bytes_from_host", stream_->host_bytes},
           {"reads", stream_->io.reads},
           {"retries", stream_->io.retries},

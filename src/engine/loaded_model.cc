@@ -108,7 +108,7 @@ LoadOptions LoadedModel::load_options() const {
 
 void LoadedModel::open_streams() {
   if (placed_->memory.has(Tier::host))
-    host_tiles_ = std::make_unique<HostTiles>(*placed_->read, backend_.device(), ledger_);
+    host_tiles_ = std::make_unique<HostTiles>(*placed_->read, backend_, ledger_);
   if (placed_->memory.reads_disk()) {
     slice_ = ask_scheduler_slice(options_.scheduler_slice);
     stream_ = std::make_unique<TileStream>(*placed_->read, *index_, backend_.device(), *encoder_,

@@ -80,10 +80,34 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
     pinned_.push_back(device_.pin(host->bytes()));
   kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
                                     {workspace_memory_.bytes(), workspace_host_.bytes()});
+  if (plan.host_products.rows > 0) open_host(plan, shape);
   find_stretches();
   if (touch == Buffer::Touch::now) return;
   toucher_ = start_thread<std::jthread>(
       {"touching memory"}, [this](const std::stop_token& stop) { touch_memory(stop); });
+}
+
+void Runner::open_host(const MemoryPlan& plan, const RunShape& shape) {
+  const HostProducts& most = plan.host_products;
+  const WorkspaceNeeds needs = host_workspace_needs(model_, most);
+  const auto buffer = [&](Use use, std::string_view owner, uint64_t bytes) {
+    return Buffer(ledger_, use, owner, bytes, Buffer::Touch::now);
+  };
+  beside_ = std::make_unique<Beside>();
+  Beside& b = *beside_;
+  const uint64_t rows = Activations::bytes(model_.spec(), most.rows, model_.rank());
+  const auto floats = static_cast<uint64_t>(most.inputs + most.outputs);
+  b.workspace = buffer(Use::workspace, "CPU kernels", shape.host->kernels_bytes(needs).device);
+  b.activation_memory = buffer(Use::activations, "CPU activations", rows);
+  b.products = buffer(Use::activations, "CPU products", floats * sizeof(float));
+  for (const Buffer* memory : {&b.activation_memory, &b.products})
+    b.pinned.push_back(device_.pin(memory->bytes()));
+  b.kernels = shape.host->kernels(shape.compute, needs, host_stream(), {b.workspace.bytes(), {}});
+  b.activations.emplace(model_.spec(), most.rows, model_.rank(), b.activation_memory.bytes());
+  auto* products = reinterpret_cast<float*>(b.products.data());
+  b.side.emplace(*b.kernels, device_, std::span(products, static_cast<size_t>(most.inputs)),
+                 std::span(products + most.inputs, static_cast<size_t>(most.outputs)));
+  activations_->set_host(&*b.activations);
 }
 
 void Runner::touch_memory(const std::stop_token& stop) const {
@@ -237,7 +261,7 @@ void Runner::compute_step() {
   for (const Stretch& stretch : stretches_) {
     auto forward = [&] {
       for (size_t unit = stretch.first; unit <= stretch.last; ++unit)
-        model_.forward({*kernels_, group_}, {step, kv_.layers()}, *activations_, unit);
+        model_.forward(context(), {step, kv_.layers()}, *activations_, unit);
     };
     if (stretch.graphs != nullptr && step.launches) {
       stretch.graphs->run(*step.launches, forward);
@@ -409,10 +433,10 @@ void Runner::compute_head(Tensor hidden) {
   likeliest_ = nullptr;
   top_ = {};
   const int ranks = group_.rank().size;
-  if (ranks == 1) return model_.logits(*kernels_, hidden, logits_);
+  if (ranks == 1) return model_.logits(context(), hidden, logits_);
   const Tensor part{logits_memory_.data() + part_of_logits(model_, logits_rows_), DType::f32,
                     hidden.rows, model_.head_cols(), part_stride(model_)};
-  model_.logits(*kernels_, hidden, part);
+  model_.logits(context(), hidden, part);
   stream_->synchronize();
   std::vector<Share> shares;
   for (int r = 0; r < ranks; ++r) shares.push_back(model_.head_share(r));

@@ -18,6 +18,7 @@
 #include "src/kv/storage.h"
 #include "src/memory/ledger.h"
 #include "src/models/decoder.h"
+#include "src/nn/host_side.h"
 #include "src/plan/memory_plan.h"
 
 namespace sluice {
@@ -128,6 +129,8 @@ class Runner {
 
  private:
   void find_stretches();
+  void open_host(const MemoryPlan& plan, const RunShape& shape);
+  Context context() const { return {*kernels_, group_, beside_ ? &*beside_->side : nullptr}; }
   void touch_memory(const std::stop_token& stop) const;
   // Row `from` of the last step's result to the place of row `to`.
   struct RowMove {
@@ -177,6 +180,15 @@ class Runner {
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
   const Group& group_;
+  // The CPU beside a device; nothing where it multiplies nothing.
+  struct Beside {
+    Buffer workspace, activation_memory, products;
+    std::vector<std::unique_ptr<Pinned>> pinned;
+    std::unique_ptr<Kernels> kernels;
+    std::optional<Activations> activations;
+    std::optional<HostSide> side;
+  };
+  std::unique_ptr<Beside> beside_;
   // Consecutive units of the model: with `graphs` those whose weights are in the device's memory,
   // so that their work waits for nothing.
   struct Stretch {

@@ -16,6 +16,7 @@
 #include "src/engine/sampler.h"
 #include "src/load/spill_directory.h"
 #include "src/plan/bind.h"
+#include "src/plan/host_rows.h"
 #include "src/plan/kv_scales.h"
 #include "src/plan/plan_lists.h"
 
@@ -205,6 +206,9 @@ void Session::set_device_budget() {
   if (!backend_->device().has_own_memory()) return;
   Rates rates = this->rates();
   link_cost_ = rates.sweep.bytes_per_second / rates.link.bytes_per_second;
+  host_cost_ = rates.sweep.bytes_per_second / rates.host.bytes_per_second;
+  host_ = make_cpu_backend(options_.isa, *pool_);
+  cpu_rows_ = options_.cpu_rows.value_or(host_rows(rates));
   if (target_ != nullptr) {
     device_budget_ = target_->device_budget_;
     return;
@@ -255,6 +259,8 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           .longest_sequence = std::min(max_tokens, max_model_len_),
           .device_budget = backend_->device().has_own_memory() ? device_budget() : UINT64_MAX,
           .link_cost = link_cost_,
+          .host_cost = host_cost_,
+          .host = host_.get(),
           .start_peak = start_peak_,
           .grouped = options_.quantize.makes_groups()};
 }
@@ -268,9 +274,9 @@ void Session::check_place_rules() {
       fail(ErrorKind::usage, "--place {}: matches no parameter; `sluice inspect` lists them",
            rule.pattern.text());
     }
-    if (rule.tier == Tier::device && !backend_->device().has_own_memory()) {
-      fail(ErrorKind::usage, "--place {}=device: this run has no device; choose host or disk",
-           rule.pattern.text());
+    if ((rule.tier == Tier::device || rule.by_cpu) && !backend_->device().has_own_memory()) {
+      fail(ErrorKind::usage, "--place {}={}: this run has no device; choose host or disk",
+           rule.pattern.text(), rule.by_cpu ? "cpu" : "device");
     }
   }
 }

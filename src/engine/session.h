@@ -35,6 +35,9 @@ struct SessionOptions {
   std::optional<std::string> memory;           // as given: "2GiB", "75%"; none: the free memory
   std::shared_ptr<Backend> backend;            // computes the model; null: the CPU, as `isa` says
   std::optional<std::string> device_memory;    // as `memory`, of a device with memory of its own
+  // Rows of a step up to which the CPU multiplies weights in host memory beside a device (0: it
+  // never does); none: as the plan computes it from the machine's rates (src/plan/host_rows.h).
+  std::optional<int64_t> cpu_rows;
   QuantizeRequest quantize;
   DtypeChoice dtype = DtypeChoice::automatic;
   std::optional<DType> kv_dtype;  // of the KV cache (kernels/kv_cache.h); none: as computed
@@ -110,6 +113,8 @@ class Session {
   ThreadPool& pool() { return *pool_; }
   SchedulerSlice scheduler_slice() const { return loaded_->scheduler_slice(); }
   const Backend& backend() const { return *backend_; }
+  // Rows of a step up to which the CPU beside the device multiplies what lies in host memory.
+  int64_t cpu_rows() const { return cpu_rows_; }
   // Budget of the device's memory; 0: its memory is the host's.
   uint64_t device_budget() const { return device_budget_; }
   Compute compute() const { return compute_; }
@@ -255,7 +260,9 @@ class Session {
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;
   uint64_t device_budget_ = 0;
-  double link_cost_ = 0;  // RunShape::link_cost
+  double link_cost_ = 0, host_cost_ = 0;  // RunShape::link_cost and host_cost
+  std::shared_ptr<Backend> host_;         // the CPU beside a device; null: the backend is the CPU
+  int64_t cpu_rows_ = 0;
   Compute compute_ = Compute::bf16;
   uint64_t budget_ = 0;
   bool device_reserved_ = false;

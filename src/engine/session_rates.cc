@@ -117,7 +117,8 @@ void Session::learn_pass(double seconds) {
   const uint64_t read = stream ? stream->pass_bytes : 0;
   const PassBytes bytes{.disk = read > 0 ? read : sweep_bytes(read_plan(), spilled),
                         .link = memory_plan().host_sweep_bytes,
-                        .memory = read_plan().bytes_per_token(),
+                        .host = memory_plan().host_multiplied_bytes,
+                        .memory = memory_plan().met_by_device(read_plan().bytes_per_token()),
                         .disk_share = memory_plan().buffers.disk_share};
   if (auto seen = observe_pass(bytes, seconds, rates())) remember({&*seen, 1});
 }

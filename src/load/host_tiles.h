@@ -1,6 +1,9 @@
 // The parameters that stay in host memory beside a device with memory of its own: each pass copies
 // them there, tile by tile, through two buffers.
 //
+// What the CPU beside the device multiplies is stored as the CPU's kernels need it, once: where a
+// step has so many rows that it crosses the link, the device unpacks each tile.
+//
 // All copies are work of streams: a tile is copied while the device computes with the one before.
 // Events order the two: compute waits for a tile, and a copy for its buffer. So host and device
 // never wait for each other, and copies run at the rate of the link.
@@ -12,8 +15,9 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
-#include "src/device/device.h"
+#include "kernels/backend.h"
 #include "src/memory/buffer.h"
 #include "src/nn/weight_stream.h"
 #include "src/plan/sweep.h"
@@ -24,12 +28,15 @@ class HostTiles final : public WeightStream {
  public:
   // During its lifetime the plan's parameters in host memory come from this stream. They are loaded
   // already. All arguments, and the memory of the parameters, outlive it.
-  HostTiles(const ReadPlan& plan, Device& device, Ledger& ledger);
+  HostTiles(const ReadPlan& plan, const Backend& backend, Ledger& ledger);
   ~HostTiles() override;
   HostTiles(const HostTiles&) = delete;
   HostTiles& operator=(const HostTiles&) = delete;
 
   WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) override;
+  void expect(const Param& param, bool is_wanted) override;
+  int64_t host_rows(const Param& param) const override;
+  const float* host_vector(const float* on_device) const override;
   void embed(const Param& table, std::span<const int32_t> ids, Tensor out,
              DeviceStream& stream) override;
 
@@ -43,13 +50,30 @@ class HostTiles final : public WeightStream {
     std::optional<uint32_t> tile;       // the tile that is there or in flight
   };
 
+  struct Source {
+    const TiledParam* tiled = nullptr;
+    int64_t host_rows = 0;
+    bool is_wanted = true;  // by the rest of the step, as far as it is known
+  };
+  struct Vector {
+    const float* on_device = nullptr;
+    int64_t size = 0;
+    const float* copy = nullptr;
+  };
+
+  void copy_vectors();
   WeightTile view(uint32_t tile, std::byte* memory) const;
+  std::optional<uint32_t> next_tile(uint32_t tile) const;
   void fetch(Slot& slot, uint32_t tile);
 
   const ReadPlan& plan_;
-  std::unordered_map<const Param*, const TiledParam*> tiled_;
+  const Backend& backend_;
+  std::unordered_map<const Param*, Source> sources_;
+  Buffer vector_memory_;
+  std::vector<Vector> vectors_;  // by their places on the device
   Buffer memory_;
-  Buffer row_;  // a decoded row of a table
+  std::byte* unpacked_ = nullptr;  // a tile; used by compute alone, whose work is in order
+  Buffer row_;                     // a decoded row of a table
   std::array<Slot, kHostTileBuffers> slots_;
   size_t current_ = 0;  // the slot that compute uses
   std::unique_ptr<DeviceStream> copies_;

@@ -88,7 +88,7 @@ Resident::Resident(const ReadPlan& plan, uint32_t unit, UnitStorage storage)
   for (const ParamPlan& p : plan.params) {
     if (!is_here(p)) continue;
     parts_.push_back(
-        {p.param, plan.weight(p, storage_.of(p.tier).data()), p.tier, p.offset, p.storage});
+        {p.param, plan.weight(p, storage_.of(p.tier).data()), p.tier, p.offset, p.kept_storage()});
   }
 }
 
@@ -174,7 +174,7 @@ std::vector<Weight> Streamer::weights(std::span<const Resident> units) const {
       continue;
     }
     const Weight* there = units[param.unit].weight(*param.param);
-    if (there == nullptr || there->format != param.format) {
+    if (there == nullptr || there->format != param.kept_format()) {
       fail(ErrorKind::refused,
            "{}: there is no memory for it in this format: it can be loaded anew, but not in place",
            param.param->path);

@@ -66,11 +66,19 @@ class Activations {
   const Routing& routing() const { return routing_; }
   const Routing& host_routing() const { return host_routing_; }
   int64_t max_rows() const { return residual_.rows; }
+  // Activations of the CPU beside the device, in host memory, for rows that it multiplies
+  // (HostSide); null: it does not. They outlive these.
+  void set_host(const Activations* host) { host_ = host; }
+  const Activations& host() const {
+    check(host_ != nullptr, "activations of the CPU beside the device");
+    return *host_;
+  }
 
  private:
   Tensor residual_, normed_, beside_, qkv_, attention_, mlp_, layer_inputs_, layer_rows_;
   Tensor expert_rows_, expert_sums_, chosen_;
   Routing routing_, host_routing_;
+  const Activations* host_ = nullptr;
 };
 
 }  // namespace sluice

@@ -365,10 +365,11 @@ bool CausalLM::waits(const Kernels& kernels, size_t unit) const {
   return unit > 0 && unit <= layers_.size() && layers_[unit - 1]->waits(kernels);
 }
 
-void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {
+void CausalLM::logits(const Context& context, Tensor hidden, Tensor logits) const {
+  const Kernels& kernels = context.kernels;
   check(has_head(), "logits of a model with a head");
   const float* bias = head_bias_ ? reinterpret_cast<const float*>(head_bias_->value.data) : nullptr;
-  multiply(kernels, hidden, *head_, bias, logits);
+  multiply(context, hidden, *head_, bias, logits);
   if (spec_.logit_multiplier != 1) kernels.scale(logits, spec_.logit_multiplier, nullptr);
   if (spec_.logit_soft_cap > 0) kernels.soft_cap(logits, spec_.logit_soft_cap);
 }

@@ -122,7 +122,7 @@ class CausalLM : public Module {
   bool has_head() const { return head_ != nullptr; }
   // Computes this rank's part of the logits [rows, head_cols()] of rows of the final norm's output:
   // tokens head_share(), then padding.
-  void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;
+  void logits(const Context& context, Tensor hidden, Tensor logits) const;
   int64_t head_cols() const;
   Share head_share(int rank) const { return vocabulary_.share({rank, rank_.size}); }
   // Columns of all ranks' logits; those past vocab_size are padding.

@@ -1,6 +1,9 @@
 #include "src/models/experts.h"
 
+#include <algorithm>
+
 #include "src/base/error.h"
+#include "src/nn/host_side.h"
 #include "src/nn/weight_stream.h"
 
 namespace sluice {
@@ -163,33 +166,65 @@ void Experts::compute_at_once(const Context& context, const Activations& act, Te
   context.kernels.experts(x, weights, spec_.choice.used, act.routing().choices, shared, y);
 }
 
-void Experts::compute_in_turn(const Context& context, const Activations& act, Tensor x,
+void Experts::add_expert(size_t e, const Context& context, const Activations& act,
+                         const Routing& lists, const Begins& begins, Tensor x, Tensor sum) const {
+  const int64_t first = begins[e], count = begins[e + 1] - first;
+  const std::span<const int32_t> rows(lists.rows + first, static_cast<size_t>(count));
+  const Tensor wide = act.expert_rows(count), some = wide.columns(0, hidden_size_);
+  const Tensor weights{reinterpret_cast<std::byte*>(lists.weights + first), DType::f32, count, 1,
+                       1};
+  context.kernels.index_select(x, rows, spec_.weighs_input ? weights : Tensor{}, some);
+  experts_[e]->forward(context, act, some, wide);
+  context.kernels.index_add(some, rows, spec_.weighs_input ? Tensor{} : weights, sum);
+}
+
+bool Experts::any_on_host(const Context& context, int64_t rows) const {
+  return context.host != nullptr &&
+         std::ranges::any_of(experts_, [&](const Mlp* e) { return e->is_on_host(rows); });
+}
+
+// The device has its own work by now; what comes back is put behind that.
+void Experts::add_from_host(const Context& context, const Activations& act, const Begins& begins,
+                            int64_t rows, Tensor sum) const {
+  const Activations& host = act.host();
+  const Context there{context.host->kernels(), context.group, context.host, true};
+  const Tensor sums = host.expert_sums(rows), x = host.normed(rows).columns(0, hidden_size_);
+  std::fill_n(sums.row<float>(0), sums.rows * sums.stride, 0.0F);
+  for (size_t e = 0; e < experts_.size(); ++e) {
+    if (begins[e + 1] > begins[e] && experts_[e]->is_on_host(rows))
+      add_expert(e, there, host, act.host_routing(), begins, x, sums.columns(0, hidden_size_));
+  }
+  const Tensor back = act.expert_rows(rows);
+  copy_rows(back, sums, context.kernels.stream());
+  context.kernels.add(sum, back.columns(0, hidden_size_));
+}
+
+void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor x,
                               Tensor y) const {
+  // Experts that the CPU does not compute as a whole come to the device.
+  const Context context{all.kernels, all.group};
   const Kernels& kernels = context.kernels;
-  const Routing& lists = act.routing();
+  const bool beside = any_on_host(all, x.rows);
   const Tensor sums = act.expert_sums(x.rows), sum = sums.columns(0, hidden_size_);
   const auto sum_bytes = static_cast<uint64_t>(sums.rows * sums.stride) * sizeof(float);
   check(y.stride == sums.stride && y.cols == sums.cols, "experts: an output as wide as their sum");
   Begins begins;
+  if (beside) copy_rows(act.host().normed(x.rows).columns(0, hidden_size_), x, kernels.stream());
   make_lists(context, act, x.rows, begins);
+  // Experts that have rows, and are computed here.
+  const auto is_here = [&](size_t e) {
+    return begins[e + 1] > begins[e] && !(beside && experts_[e]->is_on_host(x.rows));
+  };
   for (size_t e = 0; e < experts_.size(); ++e) {
-    const bool is_wanted = begins[e + 1] > begins[e];
+    const bool is_wanted = is_here(e);
     expect(experts_[e]->up().weight(), is_wanted);
     expect(experts_[e]->down().weight(), is_wanted);
   }
   kernels.stream().clear(sums.data, sum_bytes);
-  for (size_t e = 0; e < experts_.size(); ++e) {
-    const int64_t first = begins[e], count = begins[e + 1] - first;
-    if (count == 0) continue;
-    const std::span<const int32_t> rows(lists.rows + first, static_cast<size_t>(count));
-    const Tensor wide = act.expert_rows(count), some = wide.columns(0, hidden_size_);
-    const Tensor weights{reinterpret_cast<std::byte*>(lists.weights + first), DType::f32, count, 1,
-                         1};
-    kernels.index_select(x, rows, spec_.weighs_input ? weights : Tensor{}, some);
-    experts_[e]->forward(context, act, some, wide);
-    kernels.index_add(some, rows, spec_.weighs_input ? Tensor{} : weights, sum);
-  }
-  if (shared_ != nullptr) add_shared(context, act, x, sum);
+  for (size_t e = 0; e < experts_.size(); ++e)
+    if (is_here(e)) add_expert(e, context, act, act.routing(), begins, x, sum);
+  if (shared_ != nullptr) add_shared(all, act, x, sum);
+  if (beside) add_from_host(all, act, begins, x.rows, sum);
   kernels.stream().copy(y.data, sums.data, sum_bytes);
 }
 

@@ -5,6 +5,9 @@
 // the host makes. Which of the two depends on the kernels and on where and how the plan keeps the
 // weights, and so is the same for all steps. In both a row's sum is added up by rising numbers, so
 // that its result does not depend on what other rows have chosen.
+//
+// Beside a device, the CPU computes the experts that lie in host memory while the device computes
+// the others and the shared one; their sum is added to the device's.
 #pragma once
 
 #include <array>
@@ -43,6 +46,12 @@ class Experts : public Module {
   void compute_at_once(const Context& context, const Activations& act, Tensor x,
                        const ExpertWeights& weights, Tensor y) const;
   void compute_in_turn(const Context& context, const Activations& act, Tensor x, Tensor y) const;
+  // Adds to `sum` the output of one expert for the rows that `lists` has for it.
+  void add_expert(size_t e, const Context& context, const Activations& act, const Routing& lists,
+                  const Begins& begins, Tensor x, Tensor sum) const;
+  bool any_on_host(const Context& context, int64_t rows) const;
+  void add_from_host(const Context& context, const Activations& act, const Begins& begins,
+                     int64_t rows, Tensor sum) const;
   void add_shared(const Context& context, const Activations& act, Tensor x, Tensor sum) const;
 
   const ExpertsSpec& spec_;

@@ -1,5 +1,7 @@
 #include "src/models/mlp.h"
 
+#include "src/nn/host_side.h"
+
 namespace sluice {
 
 namespace {
@@ -37,7 +39,27 @@ void Mlp::set_expert(int64_t number, double used) {
   down_->set_expert(number, used);
 }
 
+bool Mlp::is_on_host(int64_t rows) const {
+  return values_ == nullptr && !spec_.times_layer_input &&
+         is_multiplied_by_host(up_->weight(), rows) && is_multiplied_by_host(down_->weight(), rows);
+}
+
+// All of it by the CPU: activations cross the link once in each direction.
+void Mlp::forward_on_host(const Context& context, const Activations& act, Tensor x,
+                          Tensor y) const {
+  const Activations& host = act.host();
+  const Tensor input = host.normed(x.rows).columns(0, x.cols);
+  const Tensor output = host.wide_residual(x.rows, y.cols);
+  DeviceStream& stream = context.kernels.stream();
+  copy_rows(input, x, stream);
+  context.host->await(stream);
+  forward({context.host->kernels(), context.group, context.host, true}, host, input, output);
+  copy_rows(y, output, stream);
+}
+
 void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {
+  if (context.host != nullptr && !context.on_host && is_on_host(x.rows))
+    return forward_on_host(context, act, x, y);
   Tensor inner = act.mlp(x.rows).columns(0, up_->outputs());
   up_->forward(context, x, inner);
   Tensor first = up_->part(inner, 0);

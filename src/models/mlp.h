@@ -20,8 +20,12 @@ class Mlp : public Module {
   const Linear& up() const { return *up_; }
   const Linear& down() const { return *down_; }
   bool has_values() const { return values_ != nullptr; }
+  // Returns whether the CPU beside the device computes all of it in a step of so many rows.
+  bool is_on_host(int64_t rows) const;
 
  private:
+  void forward_on_host(const Context& context, const Activations& act, Tensor x, Tensor y) const;
+
   const MlpSpec& spec_;
   Share layer_input_;              // its columns, of all layers' inputs
   const Param* values_ = nullptr;  // of the activation

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "src/nn/host_side.h"
 #include "src/nn/weight_stream.h"
 
 namespace sluice {
@@ -34,11 +35,17 @@ void expect(const Param& param, bool is_wanted) {
   for (const auto& part : param.parts) expect(*part, is_wanted);
 }
 
-void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bias, Tensor y) {
-  if (w.stream == nullptr) {
-    kernels.linear(x, w.value, bias, y);
-    return;
+void multiply(const Context& context, Tensor x, const Param& w, const float* bias, Tensor y) {
+  const Kernels& kernels = context.kernels;
+  if (w.stream == nullptr) return kernels.linear(x, w.value, bias, y);
+  const float* on_host = bias != nullptr ? w.stream->host_vector(bias) : nullptr;
+  const bool can_add = bias == nullptr || on_host != nullptr;
+  if (context.on_host) {
+    check(can_add, "a bias in host memory");
+    return kernels.linear(x, w.value, on_host, y);
   }
+  if (context.host != nullptr && can_add && is_multiplied_by_host(w, x.rows))
+    return context.host->linear(x, w.value, on_host, y, kernels.stream());
   for (int64_t row = 0; row < w.rows;) {
     WeightTile tile = w.stream->tile(w, row, kernels.stream());
     kernels.linear(x, tile.weight, bias ? bias + tile.first_row : nullptr,
@@ -47,11 +54,11 @@ void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bia
   }
 }
 
-void Linear::multiply_parts(const Kernels& kernels, Tensor x, const float* bias, Tensor y) const {
+void Linear::multiply_parts(const Context& context, Tensor x, const float* bias, Tensor y) const {
   for (size_t i = 0; i < weight_->parts.size(); ++i) {
     const Param& part = *weight_->parts[i];
     const int64_t first = part_begin(i);
-    multiply(kernels, x, part, bias ? bias + first : nullptr, y.columns(first, part.rows));
+    multiply(context, x, part, bias ? bias + first : nullptr, y.columns(first, part.rows));
   }
 }
 
@@ -59,9 +66,9 @@ void Linear::forward(const Context& context, Tensor x, Tensor y) const {
   const bool adds_bias = bias_ != nullptr && (!adds_up_ || context.group.rank().rank == 0);
   const float* bias = adds_bias ? reinterpret_cast<const float*>(bias_->value.data) : nullptr;
   if (weight_->is_loaded() || weight_->parts.empty()) {
-    multiply(context.kernels, x, *weight_, bias, y);
+    multiply(context, x, *weight_, bias, y);
   } else {
-    multiply_parts(context.kernels, x, bias, y);
+    multiply_parts(context, x, bias, y);
   }
   if (adds_up_) context.group.sum(y, context.kernels.stream());
 }

@@ -48,7 +48,7 @@ class Linear : public Module {
   void set_expert(int64_t number, double used);
 
  private:
-  void multiply_parts(const Kernels& kernels, Tensor x, const float* bias, Tensor y) const;
+  void multiply_parts(const Context& context, Tensor x, const float* bias, Tensor y) const;
 
   Param* weight_;
   Param* bias_ = nullptr;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/kernels.h"
+#include "src/nn/context.h"
 #include "src/nn/param.h"
 
 namespace sluice {
@@ -31,6 +32,13 @@ class WeightStream {
   // it is wrong, tiles come later, and are the same.
   virtual void expect(const Param& /*param*/, bool /*is_wanted*/) {}
 
+  // Rows of a step up to which the CPU beside the device multiplies the parameter where it lies,
+  // which is Param::value; 0: it never does.
+  virtual int64_t host_rows(const Param& /*param*/) const { return 0; }
+  // The copy in host memory of a bias of such a parameter, which is in the device's; also of a part
+  // of it. Null: there is none.
+  virtual const float* host_vector(const float* /*on_device*/) const { return nullptr; }
+
   // Does the same as Kernels::embed, but reads only the requested rows. The ids are in host memory;
   // `out` is written to by `stream`.
   virtual void embed(const Param& table, std::span<const int32_t> ids, Tensor out,
@@ -41,6 +49,6 @@ class WeightStream {
 void expect(const Param& param, bool is_wanted);
 
 // y = x w^T (+ bias), wherever w is. An output's sum does not depend on the tile that it lies in.
-void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bias, Tensor y);
+void multiply(const Context& context, Tensor x, const Param& w, const float* bias, Tensor y);
 
 }  // namespace sluice

@@ -168,14 +168,14 @@ int64_t host_tile_rows(const ParamPlan& p) {
   constexpr uint64_t kTileBytes = 2 * MiB;
   const int64_t rows = p.format.whole_blocks ? kScaleBlock : kPanelRows;
   int64_t groups = ceil_div(p.param->rows, rows);
-  uint64_t group = tile_bytes(p, rows);
+  uint64_t group = host_tile_bytes(p, rows);
   int64_t fit = std::max<int64_t>(1, static_cast<int64_t>(kTileBytes / group));
   return ceil_div(groups, ceil_div(groups, fit)) * rows;
 }
 
 void plan_host_sweep(ReadPlan& plan) {
   plan.host_sweep.clear();
-  plan.host_tile_bytes = 0;
+  plan.host_tile_bytes = plan.unpacked_bytes = 0;
   for (bool tied : {false, true}) {
     for (uint32_t i = 0; i < plan.params.size(); ++i) {
       const ParamPlan& p = plan.params[i];
@@ -183,7 +183,8 @@ void plan_host_sweep(ReadPlan& plan) {
       const int64_t rows = host_tile_rows(p);
       const auto tiles = static_cast<uint32_t>(ceil_div(p.param->rows, rows));
       plan.host_sweep.push_back({i, plan.host_sweep_tiles(), tiles, rows});
-      plan.host_tile_bytes = std::max(plan.host_tile_bytes, tile_bytes(p, rows));
+      plan.host_tile_bytes = std::max(plan.host_tile_bytes, host_tile_bytes(p, rows));
+      if (p.is_for_host()) plan.unpacked_bytes = std::max(plan.unpacked_bytes, tile_bytes(p, rows));
     }
   }
 }

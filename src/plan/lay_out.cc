@@ -366,7 +366,7 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
     UnitPlan& unit = plan.units[p.unit];
     uint64_t& storage = p.tier == Tier::host ? unit.host_bytes : unit.storage_bytes;
     p.offset = storage;
-    storage += p.storage;
+    storage += p.kept_storage();
   }
   list_experts(plan);
 }

@@ -141,6 +141,19 @@ void plan_kv(const KvLayout& layout, const RunShape& shape, MemoryPlan& plan) {
   if (shape.prompt_cache) plan.swap += Buffer::charged_bytes(PromptCache::memory_bytes(slot));
 }
 
+// Adds the memory of what the CPU computes beside a device.
+void plan_host(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
+  const HostProducts& products = plan.host_products;
+  if (products.rows == 0) return;
+  const auto floats = static_cast<uint64_t>(products.inputs + products.outputs);
+  plan.activations +=
+      Buffer::charged_bytes(floats * sizeof(float)) +
+      Buffer::charged_bytes(Activations::bytes(model.spec(), products.rows, model.rank()));
+  // A CPU's memory is the host's: it calls it the device's.
+  plan.workspace += Buffer::charged_bytes(
+      shape.host->kernels_bytes(host_workspace_needs(model, products)).device);
+}
+
 void plan_compute(const CausalLM& model, const KvLayout& layout, const RunShape& shape,
                   MemoryPlan& plan) {
   Uses uses(shape, plan);
@@ -158,6 +171,7 @@ void plan_compute(const CausalLM& model, const KvLayout& layout, const RunShape&
   WorkspaceBytes workspace = shape.backend->kernels_bytes(needs);
   uses.workspace += Buffer::charged_bytes(workspace.device);
   plan.workspace += Buffer::charged_bytes(workspace.host);
+  plan_host(model, shape, plan);
 }
 
 }  // namespace
@@ -171,6 +185,10 @@ WorkspaceNeeds workspace_needs(const CausalLM& model, const KvLayout& layout, co
   needs.longest = shape.longest_sequence > 0 ? shape.longest_sequence : shape.max_tokens;
   needs.block_size = shape.block_size;
   return needs;
+}
+
+WorkspaceNeeds host_workspace_needs(const CausalLM& model, const HostProducts& products) {
+  return model.workspace_needs(products.rows);
 }
 
 uint64_t part_of_logits(const CausalLM& model, int64_t rows) {
@@ -203,7 +221,8 @@ namespace {
 // Bytes of a sweep, at the disk's full rate.
 double sweep_cost(const MemoryPlan& plan, const RunShape& shape) {
   return static_cast<double>(plan.sweep_bytes) / plan.buffers.disk_share +
-         static_cast<double>(plan.host_sweep_bytes) * shape.link_cost;
+         static_cast<double>(plan.host_sweep_bytes) * shape.link_cost +
+         static_cast<double>(plan.host_multiplied_bytes) * shape.host_cost;
 }
 
 // The share of a sweep's cost that a cheaper setting must not exceed. Smaller gains are not seen,
@@ -354,6 +373,8 @@ class PlanSearch {
     plan.first_sweep_bytes = sweep_bytes(read_, {});
     plan.sweep_bytes = plan.first_sweep_bytes;
     plan.host_sweep_bytes = host_sweep_bytes(read_);
+    plan.host_multiplied_bytes = host_multiplied_bytes(read_);
+    plan.host_products = host_products(read_, plan.chunk_rows);
     const bool needs_spill = read_.origin == Origin::spill && spill_.index_bytes > 0;
     // A file may be there that holds more than this run would write.
     if (spill_.index_bytes > 0 && (needs_spill || (plan.streams() && shape_.spill_bytes > 0)))

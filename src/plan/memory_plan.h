@@ -16,6 +16,7 @@
 #include "src/models/decoder.h"
 #include "src/plan/compile.h"
 #include "src/plan/place_rules.h"
+#include "src/plan/sweep.h"
 
 namespace sluice {
 
@@ -55,8 +56,13 @@ struct RunShape {
   int64_t longest_sequence = 0;  // tokens, of such a prompt
   uint64_t input_bytes = 0;      // leased by the caller, from before the load to the end of the run
   uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
-  // Cost of a byte from host memory, relative to a byte from disk.
+  // Cost of a byte from host memory, relative to a byte from disk: over the link, and where the
+  // CPU multiplies it.
   double link_cost = 0;
+  double host_cost = 0;
+  // The CPU beside a device with memory of its own, for weights in host memory; null: it computes
+  // nothing. Which they are, the laid out plan says (host_rows.h).
+  const Backend* host = nullptr;
   uint64_t text_bytes = 0;  // heap for a text or token ids that are read during the run
   uint64_t start_peak = 0;  // peak of the process so far
   DraftMemory draft = {};
@@ -66,6 +72,9 @@ struct RunShape {
 // Bounds of the kernels' scratch for steps of at most `rows` rows.
 WorkspaceNeeds workspace_needs(const CausalLM& model, const KvLayout& layout, const RunShape& shape,
                                int64_t rows);
+
+// The same of the CPU beside a device.
+WorkspaceNeeds host_workspace_needs(const CausalLM& model, const HostProducts& products);
 
 // Bytes of a step's rope angles, which are computed in host memory.
 uint64_t rope_bytes(const WorkspaceNeeds& needs);
@@ -108,8 +117,12 @@ struct MemoryPlan {
   Origin origin = Origin::checkpoint;  // of input-major matrices, as lay_out() takes it
   uint64_t first_sweep_bytes = 0;      // read from disk by the first pass over the model
   uint64_t sweep_bytes = 0;            // read by each later pass: less with a spill cache
-  uint64_t host_sweep_bytes = 0;       // copied from host memory to the device by each pass
-  DevicePlan device;                   // nothing where the device's memory is the host's
+  // Bytes of a pass of few rows: copied from host memory to the device, and multiplied by the CPU
+  // beside it.
+  uint64_t host_sweep_bytes = 0;
+  uint64_t host_multiplied_bytes = 0;
+  HostProducts host_products;
+  DevicePlan device;  // nothing where the device's memory is the host's
   // Bytes of host memory by use. `runtime` is what the process holds already, input included, and
   // will hold beside the ledger's other uses.
   uint64_t start = 0;  // peak of the process while it read headers and tokenizer
@@ -143,6 +156,8 @@ struct MemoryPlan {
     const uint64_t writing = runtime + draft + encoder + spill + spill_writing;
     return std::max({start, runtime + draft_load, writing, load_peak(), run_peak()});
   }
+  // Bytes of all that a token meets, without what the CPU beside the device multiplies.
+  uint64_t met_by_device(uint64_t all) const { return all - std::min(all, host_multiplied_bytes); }
   // Wherever they are.
   uint64_t all_weights() const { return weights + device.weights; }
   uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }

@@ -11,9 +11,13 @@ namespace {
 struct NamedTier {
   std::string_view name;
   Tier tier;
+  bool by_cpu = false;
 };
-constexpr NamedTier kTierNames[] = {
-    {"device", Tier::device}, {"host", Tier::host}, {"cached", Tier::cached}, {"disk", Tier::disk}};
+constexpr NamedTier kTierNames[] = {{"device", Tier::device},
+                                    {"host", Tier::host},
+                                    {"cpu", Tier::host, true},
+                                    {"cached", Tier::cached},
+                                    {"disk", Tier::disk}};
 
 }  // namespace
 
@@ -28,20 +32,25 @@ std::vector<PlaceRule> parse_place_rules(const std::string& text) {
     const std::string place = item.substr(equals + 1);
     const auto* found = std::ranges::find(kTierNames, place, &NamedTier::name);
     if (found == std::end(kTierNames)) {
-      fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host, cached or disk",
+      fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host, cpu, cached or disk",
            item, place);
     }
     rules.push_back(
-        {NamePattern::parse(item.substr(0, equals), "--place " + item), found->tier});
+        {NamePattern::parse(item.substr(0, equals), "--place " + item), found->tier, found->by_cpu});
     at = end + 1;
   }
   return rules;
 }
 
-std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path) {
+const PlaceRule* first_rule(const std::vector<PlaceRule>& rules, std::string_view path) {
   const auto found = std::ranges::find_if(
       rules, [&](const PlaceRule& rule) { return rule.pattern.matches(path); });
-  return found == rules.end() ? std::nullopt : std::optional(found->tier);
+  return found == rules.end() ? nullptr : &*found;
+}
+
+std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path) {
+  const PlaceRule* rule = first_rule(rules, path);
+  return rule != nullptr ? std::optional(rule->tier) : std::nullopt;
 }
 
 }  // namespace sluice

@@ -23,7 +23,8 @@ PlanLists plan_lists(const ReadPlan& plan) {
       tensors * (kTensorReportBytes + sizeof(float)) + (params - streamed) * kResidentBytes;
   lists.load = plan.load_spans * kFetchBytes + plan.load_moves * kEncodeStatsBytes +
                tensors * kMeasuringBytes + params * sizeof(Weight);
-  lists.stream = streamed * kStreamedBytes + plan.sweep.size() * kTileStatsBytes;
+  lists.stream = streamed * kStreamedBytes + plan.sweep.size() * kTileStatsBytes +
+                 plan.host_sweep.size() * kHostSourceBytes;
   if (plan.expert_slots > 0) {
     for (const CachedExpert& e : plan.experts)
       lists.stream += kExpertBytes + (e.end_param - e.first_param) * kStreamedBytes;

@@ -18,6 +18,7 @@ inline constexpr uint64_t kStreamedBytes = 64;      // TileStream: what finds a 
 inline constexpr uint64_t kTileStatsBytes = 48;     // TileStream::TensorStats
 inline constexpr uint64_t kExpertBytes = 128;       // ExpertCache and its policy: an expert
 inline constexpr uint64_t kExpertSlotBytes = 96;    // and a slot
+inline constexpr uint64_t kHostSourceBytes = 96;    // HostTiles: a source, and what finds it
 
 struct PlanLists {
   uint64_t plan = 0;    // itself, to the end of the run

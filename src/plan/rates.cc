@@ -24,9 +24,6 @@ constexpr size_t kKept = 8;  // observations of a kind
 // (docs/benchmarks.md).
 constexpr double kDiskShare = 0.92;
 constexpr double kMemoryShare = 0.85;
-// Sequences whose arithmetic takes as long as memory takes for the weights, about
-// (docs/benchmarks.md).
-constexpr double kSequencesForFree = 16;
 // The least share of a pass that the disk counts as, even if it reads beside compute without either
 // waiting: in another budget the pass may wait for it.
 constexpr double kLeastPart = 0.2;
@@ -49,6 +46,8 @@ const char* section(RateKind kind) {
       return "steps";
     case RateKind::link:
       return "links";
+    case RateKind::host:
+      return "hosts";
   }
   return "";
 }
@@ -66,6 +65,8 @@ std::string list_key(RateKind kind, const RateKeys& keys) {
       return keys.weights + " " + keys.processor;
     case RateKind::link:
       return keys.device;
+    case RateKind::host:
+      return keys.weights + " beside " + keys.device;
   }
   return {};
 }
@@ -177,6 +178,8 @@ Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys) 
   }
   take(rates.memory, RateKind::step);
   take(rates.link, RateKind::link);
+  take(rates.host, RateKind::memory);
+  take(rates.host, RateKind::host);
   return rates;
 }
 
@@ -300,6 +303,10 @@ double link_seconds(const PassBytes& bytes, const Rates& rates) {
   return static_cast<double>(bytes.link) / rates.link.bytes_per_second;
 }
 
+double host_seconds(const PassBytes& bytes, const Rates& rates) {
+  return static_cast<double>(bytes.host) / rates.host.bytes_per_second;
+}
+
 double memory_seconds(const PassBytes& bytes, const Rates& rates) {
   return static_cast<double>(std::max<uint64_t>(bytes.memory, 1)) / rates.memory.bytes_per_second;
 }
@@ -307,21 +314,24 @@ double memory_seconds(const PassBytes& bytes, const Rates& rates) {
 }  // namespace
 
 double pass_seconds(const PassBytes& bytes, const Rates& rates) {
-  return disk_seconds(bytes, rates) + link_seconds(bytes, rates) + memory_seconds(bytes, rates);
+  return disk_seconds(bytes, rates) + link_seconds(bytes, rates) + host_seconds(bytes, rates) +
+         memory_seconds(bytes, rates);
 }
 
 std::optional<Observation> observe_pass(const PassBytes& bytes, double seconds,
                                         const Rates& rates) {
-  const bool disk = bytes.disk > 0, link = !disk && bytes.link > 0;
-  const uint64_t moved = disk ? bytes.disk : link ? bytes.link : bytes.memory;
+  const bool disk = bytes.disk > 0;
+  const bool link = !disk && bytes.link > bytes.host, host = !disk && !link && bytes.host > 0;
+  const uint64_t moved = disk ? bytes.disk : link ? bytes.link : host ? bytes.host : bytes.memory;
   if (moved < kSustainedBytes || seconds <= 0) return std::nullopt;
   double rest = 0;
-  if (disk) rest += link_seconds(bytes, rates);
-  if (disk || link) rest += memory_seconds(bytes, rates);
+  if (!link) rest += link_seconds(bytes, rates);
+  if (!host) rest += host_seconds(bytes, rates);
+  if (disk || link || host) rest += memory_seconds(bytes, rates);
   const double part = std::max(seconds - rest, kLeastPart * seconds);
   const double rate = static_cast<double>(moved) / part;
   if (disk) return Observation{RateKind::sweep, rate / bytes.disk_share};
-  return Observation{link ? RateKind::link : RateKind::step, rate};
+  return Observation{link ? RateKind::link : host ? RateKind::host : RateKind::step, rate};
 }
 
 Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
@@ -329,7 +339,8 @@ Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const R
   auto width = static_cast<double>(sequences);
   const PassBytes bytes{.disk = memory.sweep_bytes,
                         .link = memory.host_sweep_bytes,
-                        .memory = read.bytes_per_token(),
+                        .host = memory.host_multiplied_bytes,
+                        .memory = memory.met_by_device(read.bytes_per_token()),
                         .disk_share = memory.buffers.disk_share};
   // Arithmetic of more than some sequences takes longer than memory.
   Rates shared = rates;

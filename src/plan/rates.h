@@ -31,6 +31,7 @@ struct Rates {
   Rate sweep{1.4e9};  // by a pass over streamed weights, beside what memory takes for it
   Rate memory{17e9};  // by a step, of all weights that a token meets
   Rate link{12e9};    // from host memory to a device
+  Rate host{17e9};    // of host memory beside a device, by the CPU's products
 };
 
 // The keys under which rates are remembered.
@@ -46,7 +47,8 @@ std::string disk_key(const std::filesystem::path& path);
 
 // `memory` is a bare rate from any source; `step` is the rate that decode steps reach, in one
 // format and on one processor.
-enum class RateKind : uint8_t { disk, sweep, memory, step, link };
+// `host` is that of the CPU beside a device.
+enum class RateKind : uint8_t { disk, sweep, memory, step, link, host };
 
 struct Observation {
   RateKind kind = RateKind::disk;
@@ -85,6 +87,10 @@ bool remember_shape(const std::filesystem::path& file, const RateKeys& keys,
 // Forgets the shape of a disk that was replaced.
 bool forget_shape(const std::filesystem::path& file, const RateKeys& keys);
 
+// Sequences whose arithmetic takes a CPU as long as memory takes for the weights, about
+// (docs/benchmarks.md).
+inline constexpr double kSequencesForFree = 16;
+
 // Transfers of fewer bytes measure caches and overheads, not a disk or memory.
 inline constexpr uint64_t kSustainedBytes = 128 << 20;
 
@@ -92,6 +98,7 @@ inline constexpr uint64_t kSustainedBytes = 128 << 20;
 struct PassBytes {
   uint64_t disk = 0;      // read anew
   uint64_t link = 0;      // copied from host memory to the device
+  uint64_t host = 0;      // multiplied by the CPU beside the device
   uint64_t memory = 0;    // all that a token meets
   double disk_share = 1;  // BufferSizes::disk_share
 };

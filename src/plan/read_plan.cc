@@ -19,6 +19,30 @@ Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory) {
                    memory);
 }
 
+uint64_t host_tile_bytes(const ParamPlan& param, int64_t rows) {
+  return storage_bytes(param.kept_format(), ceil_div(rows, kPanelRows) * kPanelRows,
+                       param.param->cols);
+}
+
+Weight host_tile_view(const ParamPlan& param, int64_t rows, std::byte* memory) {
+  return weight_in(param.kept_format(), ceil_div(rows, kPanelRows) * kPanelRows, param.param->cols,
+                   memory);
+}
+
+WeightFormat ParamPlan::kept_format() const {
+  WeightFormat kept = format;
+  if (is_for_host()) kept.layout = WeightLayout::packed;
+  return kept;
+}
+
+uint64_t ParamPlan::kept_bytes() const {
+  return is_for_host() ? weight_bytes(kept_format(), param->rows, param->cols) : bytes;
+}
+
+uint64_t ParamPlan::kept_storage() const {
+  return is_for_host() ? storage_bytes(kept_format(), param->rows, param->cols) : storage;
+}
+
 uint32_t ReadPlan::sweep_tiles() const {
   return sweep.empty() ? 0 : sweep.back().first_tile + sweep.back().tiles;
 }
@@ -183,7 +207,7 @@ uint64_t ReadPlan::experts_per_token() const {
 }
 
 Weight ReadPlan::weight(const ParamPlan& p, std::byte* unit_storage) const {
-  return weight_in(p.format, p.param->rows, p.param->cols, unit_storage + p.offset);
+  return weight_in(p.kept_format(), p.param->rows, p.param->cols, unit_storage + p.offset);
 }
 
 // Returns whether pieces are in the same bytes and are handled alike.

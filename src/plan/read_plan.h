@@ -50,8 +50,19 @@ struct ParamPlan {
   // Some piece has its rows in columns, or is a table in several tensors: it cannot be streamed.
   bool transposed = false;
 
+  // Rows of a step up to which the CPU multiplies it if it lies in host memory beside a device: the
+  // weights of more cross the link. 0: they always do.
+  int64_t host_rows = 0;
+
   // No storage of its own: each sweep reads it anew, as far as no cache has it.
   bool streamed() const { return tier == Tier::disk || tier == Tier::cached; }
+  // Returns whether the CPU beside a device multiplies it: it is stored as that needs it, and
+  // unpacked by the device where it crosses the link.
+  bool is_for_host() const { return tier == Tier::host && host_rows > 0; }
+  // The format in its tier, and the bytes of `bytes` and `storage` there.
+  WeightFormat kept_format() const;
+  uint64_t kept_bytes() const;
+  uint64_t kept_storage() const;
   bool only_looked_up() const { return table == Table::looked_up; }
 };
 
@@ -210,7 +221,8 @@ struct ReadPlan {
   uint64_t slot_bytes = 0;                         // the longest span, with room for alignment
   uint64_t ring_bytes = 0;       // of all staging slots; no more than the spans can use
   uint64_t tile_bytes = 0;       // storage of the largest tile of the sweep
-  uint64_t host_tile_bytes = 0;  // and of the host sweep
+  uint64_t host_tile_bytes = 0;  // and of the host sweep, as it crosses the link
+  uint64_t unpacked_bytes = 0;   // the largest of these that the device unpacks
   RowAmax row_amax;
 
   // End of the tensors of disk_order, from `at` on, that are read together.
@@ -249,6 +261,9 @@ struct ReadPlan {
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
+// The same of a tile as host memory has it.
+uint64_t host_tile_bytes(const ParamPlan& param, int64_t rows);
+Weight host_tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
 
 // Planes of a weight that the spill cache has in its file, each with extents of its own: codes, and
 // scales and zeros of groups.

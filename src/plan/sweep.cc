@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <string_view>
 
 #include "io/reader.h"
 #include "src/base/units.h"
@@ -213,14 +214,62 @@ uint64_t tile_buffers(const ReadPlan& plan) {
 }
 
 uint64_t host_sweep_bytes(const ReadPlan& plan) {
-  uint64_t sum = 0;
-  for (const TiledParam& t : plan.host_sweep) sum += plan.params[t.param].bytes;
-  return sum;
+  double sum = 0;
+  for (const TiledParam& t : plan.host_sweep) {
+    const ParamPlan& p = plan.params[t.param];
+    if (!p.is_for_host()) sum += p.param->used * static_cast<double>(p.bytes);
+  }
+  return static_cast<uint64_t>(sum);
+}
+
+uint64_t host_multiplied_bytes(const ReadPlan& plan) {
+  double sum = 0;
+  for (const ParamPlan& p : plan.params)
+    if (p.is_for_host()) sum += p.param->used * static_cast<double>(p.kept_bytes());
+  return static_cast<uint64_t>(sum);
+}
+
+HostProducts host_products(const ReadPlan& plan, int64_t rows) {
+  HostProducts most;
+  for (const ParamPlan& p : plan.params) {
+    if (!p.is_for_host()) continue;
+    const int64_t own = std::min(p.host_rows, rows);
+    most.rows = std::max(most.rows, own);
+    most.inputs = std::max(most.inputs, own * p.param->cols);
+    most.outputs = std::max(most.outputs, own * p.param->rows);
+  }
+  return most;
+}
+
+// A bias is beside its weight, "PATH.bias" and "PATH.weight", or beside a weight whose parts are
+// parameters, "PATH.q_proj.weight" or "PATH.q_proj.1.weight".
+std::vector<uint32_t> host_vectors(const ReadPlan& plan) {
+  std::vector<std::string_view> modules;
+  for (const ParamPlan& p : plan.params) {
+    std::string_view path = p.param->path;
+    for (int i = 0; i < 3 && p.is_for_host() && path.find('.') != std::string_view::npos; ++i) {
+      path = path.substr(0, path.rfind('.'));
+      modules.push_back(path);
+    }
+  }
+  std::ranges::sort(modules);
+  std::vector<uint32_t> biases;
+  for (uint32_t i = 0; i < plan.params.size() && !modules.empty(); ++i) {
+    std::string_view path = plan.params[i].param->path;
+    if (plan.params[i].param->role != ParamRole::bias || !path.ends_with(".bias")) continue;
+    path.remove_suffix(std::string_view(".bias").size());
+    if (std::ranges::binary_search(modules, path)) biases.push_back(i);
+  }
+  return biases;
 }
 
 StreamMemory stream_memory(const ReadPlan& plan, bool device_memory) {
   StreamMemory memory;
-  memory.host_tiles = Buffer::charged_bytes(kHostTileBuffers * plan.host_tile_bytes);
+  memory.host_tiles =
+      Buffer::charged_bytes(kHostTileBuffers * plan.host_tile_bytes + plan.unpacked_bytes);
+  uint64_t vectors = 0;
+  for (uint32_t i : host_vectors(plan)) vectors += plan.params[i].storage;
+  memory.host_vectors = Buffer::charged_bytes(vectors);
   uint64_t row = 0;
   for (const ParamPlan& p : plan.params) {
     if (p.tier == Tier::host && p.table != Table::none)

@@ -49,20 +49,36 @@ uint64_t tile_buffers(const ReadPlan& plan);
 
 // Tiles of the host sweep are copied into one buffer while the device computes with the other.
 inline constexpr uint64_t kHostTileBuffers = 2;
-uint64_t host_sweep_bytes(const ReadPlan& plan);  // bytes copied by a pass
+// Bytes of a pass of few rows: copied from host memory to the device, and multiplied by the CPU
+// where they are. Of experts those that a token uses.
+uint64_t host_sweep_bytes(const ReadPlan& plan);
+uint64_t host_multiplied_bytes(const ReadPlan& plan);
+
+// Largest product of the CPU beside a device [rows, elements]; nothing: it multiplies none.
+struct HostProducts {
+  int64_t rows = 0;
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+};
+// Products of steps of at most `rows` rows.
+HostProducts host_products(const ReadPlan& plan, int64_t rows);
 
 // Bytes that streams take from the ledger, of the host and of a device with memory of its own.
 struct StreamMemory {
   uint64_t sweep =
       0;  // slots where reads arrive, and tiles where the device's memory is the host's
-  uint64_t experts = 0;     // of the cache
-  uint64_t lookup = 0;      // rows of a table on disk
-  uint64_t host_row = 0;    // a row of a table in host memory
-  uint64_t tiles = 0;       // of the device: encoded there
-  uint64_t host_tiles = 0;  // and copied there
-  uint64_t host() const { return sweep + experts + lookup + host_row; }
+  uint64_t experts = 0;       // of the cache
+  uint64_t lookup = 0;        // rows of a table on disk
+  uint64_t host_row = 0;      // a row of a table in host memory
+  uint64_t host_vectors = 0;  // copies of biases that the CPU adds beside a device
+  uint64_t tiles = 0;         // of the device: encoded there
+  uint64_t host_tiles = 0;    // and copied there, and unpacked
+  uint64_t host() const { return sweep + experts + lookup + host_row + host_vectors; }
   uint64_t device() const { return tiles + host_tiles; }
 };
 StreamMemory stream_memory(const ReadPlan& plan, bool device_memory);
+
+// The biases that the CPU beside a device adds, as numbers of parameters.
+std::vector<uint32_t> host_vectors(const ReadPlan& plan);
 
 }  // namespace sluice

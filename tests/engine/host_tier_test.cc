@@ -41,6 +41,7 @@ class HostTier : public testing::Test {
     SessionOptions o;
     o.model = dir_.path();
     o.threads = 2;
+    o.cpu_rows = 0;  // all crosses the link
     o.quantize.scheme = *find_quant_scheme(scheme);
     if (!place.empty()) o.place = parse_place_rules(place);
     o.backend = simt::make_emulated_backend({.schedule = schedule, .seed = 5});

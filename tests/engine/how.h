@@ -28,6 +28,7 @@ struct How {
   bool norms_too = false;  // the scheme is that of norms as well
   std::optional<DType> kv_dtype = {};
   std::string place = {};
+  int64_t cpu_rows = 0;  // beside a device: SessionOptions::cpu_rows
   std::filesystem::path spill = {};
 };
 
@@ -42,6 +43,7 @@ inline SessionOptions options_for(const std::filesystem::path& model, const How&
   options.block_size = how.block_size;
   options.kv_dtype = how.kv_dtype;
   if (!how.place.empty()) options.place = parse_place_rules(how.place);
+  options.cpu_rows = how.cpu_rows;
   if (!how.spill.empty()) options.spill.directories = {how.spill};
   options.quantize.scheme = *find_quant_scheme(how.scheme);
   if (how.norms_too) options.quantize.roles.insert(ParamRole::norm);

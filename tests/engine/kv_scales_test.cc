@@ -104,7 +104,7 @@ class LoadedWithScales {
 
     Row logits(static_cast<size_t>(model.logits_cols()));
     Tensor last = act.normed(rows).columns(0, model.spec().hidden_size).rows_from(rows - 1, 1);
-    model.logits(*kernels, last,
+    model.logits({*kernels, group}, last,
                  {reinterpret_cast<std::byte*>(logits.data()), DType::f32, 1, model.logits_cols(),
                   model.logits_cols()});
     logits.resize(static_cast<size_t>(model.spec().vocab_size));

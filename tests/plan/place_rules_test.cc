@@ -17,6 +17,14 @@ TEST(PlaceRules, TheFirstOneThatMatchesCounts) {
   EXPECT_EQ(wanted_tier(parse_place_rules("mlp=device"), kPath), Tier::device);
 }
 
+TEST(PlaceRules, CpuIsHostMemoryWhoseWeightsTheCpuMultiplies) {
+  const auto rules = parse_place_rules("*.experts.*=cpu,layers.12=host");
+  const PlaceRule* rule = first_rule(rules, "model.layers.3.mlp.experts.7.down_proj.weight");
+  ASSERT_NE(rule, nullptr);
+  EXPECT_TRUE(rule->by_cpu && rule->tier == Tier::host);
+  EXPECT_FALSE(first_rule(rules, kPath)->by_cpu);
+}
+
 TEST(PlaceRules, RefusesWhatIsNone) {
   for (const char* text :
        {"", "layers", "=disk", "layers.=disk", "layers=", "layers=gpu", "a=disk,,b=host"}) {

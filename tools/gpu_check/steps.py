@@ -62,15 +62,31 @@ def many_sequences():
 
 def outside_of_the_gpu(shapes):
     """Weights that come over the link, and what the CPU makes of them where they are."""
-    steps = [figure("decode from host memory", 90, bench("decode", MAIN, "--tokens", "8", "--place", "layers.*=host"))]
+    steps = [figure("decode from host memory", 90, bench(
+        "decode", MAIN, "--tokens", "8", "--place", "layers.*=host", "--cpu-rows", "0"))]
+    steps += beside_the_cpu("", MAIN, "layers.0-20.*=host", ("none", "int8"))
     steps += [figure(f"CPU decode {n} threads", 90, bench("decode", MAIN, "--tokens", "4", "--threads", str(n), device="cpu"))
               for n in reversed(figures.thread_counts())]
     steps.append(figure("CPU prefill 512", 90, bench("prefill", MAIN, "--tokens", "512", "--repeats", "1", device="cpu")))
     if shapes:
         steps.append(figure("experts decode from host memory", 60, bench(
-            "decode", EXPERTS, "--tokens", "8", "--place", "layers.*=host"), EXPERTS))
+            "decode", EXPERTS, "--tokens", "8", "--place", "layers.*=host", "--cpu-rows", "0"), EXPERTS))
+        steps += beside_the_cpu("experts ", EXPERTS, "experts.*=host", ("none",))
         steps += [figure(f"{what} CPU decode", 60, bench("decode", shape, "--tokens", "8", device="cpu"), shape)
                   for what, shape in (("experts", EXPERTS), ("4-bit", FOUR_BITS))]
+    return steps
+
+
+def beside_the_cpu(what, model, place, schemes):
+    """Two thirds of the layers, or all experts, in host memory: multiplied by the CPU there, with one sequence and at the border."""
+    steps = []
+    for scheme in schemes:
+        options = ("--tokens", "16", "--place", place, "--quantization", scheme, "--cpu-rows", "256")
+        steps.append(figure(f"{what}decode beside the CPU {scheme}", 90, bench("decode", model, *options), model))
+    for rows in ("8", "16", "32", "64"):
+        for by, most in (("the CPU", "256"), ("the link", "0")):
+            steps.append(figure(f"{what}decode of {rows} sequences by {by}", 90, bench(
+                "decode", model, "--tokens", "4", "--max-num-seqs", rows, "--place", place, "--cpu-rows", most), model))
     return steps
 
 

@@ -290,6 +290,11 @@ StepBound step_bound(Session& session, const std::vector<double>& bandwidths,
     return {"disk", "disk_bytes_per_step", "disk_bandwidth", plan.sweep_bytes,
             disk_rate(session, best_disk_setting(session, stop), stop)};
   }
+  if (plan.host_multiplied_bytes > plan.host_sweep_bytes) {
+    const double rate = measured_read_bandwidth(session.ledger(), session.pool(), stop);
+    return {"host memory", "cpu_bytes_per_step", "read_bandwidth", plan.host_multiplied_bytes,
+            rate};
+  }
   if (plan.host_sweep_bytes > 0) {
     return {"host memory", "host_bytes_per_step", "link_bandwidth", plan.host_sweep_bytes,
             measure_link(device, session.ledger())};
