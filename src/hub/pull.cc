@@ -249,6 +249,10 @@ class Pull {
         continue;
       }
       refuse_status(result.status, o_.name, o_.token.has_value());
+      // Nothing is behind what there is: the file is shorter than the listing says.
+      if (result.status == 416 && std::exchange(refetched, true))
+        fail(ErrorKind::runtime, "{}: {} is shorter than the hub says, twice; try again later",
+             o_.name.text(), file.file);
       if (blob.bytes() > before) {  // a connection that brings something is taken up again at once
         tries = 0;
         continue;
