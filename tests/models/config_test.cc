@@ -17,7 +17,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string refusal(const std::string& config_text) {
+std::string config_refusal(const std::string& config_text) {
   test::TempDir dir;
   test::write_file(dir / "config.json", config_text);
   try {
@@ -87,12 +87,12 @@ TEST(Config, BadFieldsAreNamed) {
   for (const BadField& c : cases) {
     Json config = test::tiny_config();
     config[c.key] = c.value;
-    std::string message = refusal(config.dump());
+    std::string message = config_refusal(config.dump());
     EXPECT_NE(message.find(c.mention), std::string::npos)
         << c.key << " = " << c.value.dump() << ": " << message;
     EXPECT_NE(message.find("config.json"), std::string::npos) << message;
   }
-  EXPECT_EQ(refusal(test::tiny_config().dump()), "accepted");
+  EXPECT_EQ(config_refusal(test::tiny_config().dump()), "accepted");
 }
 
 TEST(Config, ACheckpointOfWhichOnlyTheKvCacheIsQuantizedIsPlain) {
@@ -101,9 +101,9 @@ TEST(Config, ACheckpointOfWhichOnlyTheKvCacheIsQuantizedIsPlain) {
       {"quant_method", "compressed-tensors"},
       {"config_groups", Json::object()},
       {"kv_cache_scheme", {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}}}};
-  EXPECT_EQ(refusal(config.dump()), "accepted");
+  EXPECT_EQ(config_refusal(config.dump()), "accepted");
   config["quantization_config"]["kv_cache_scheme"] = nullptr;
-  EXPECT_NE(refusal(config.dump()), "accepted");
+  EXPECT_NE(config_refusal(config.dump()), "accepted");
 }
 
 TEST(Config, WhatIsNoObjectIsRefused) {
@@ -111,7 +111,7 @@ TEST(Config, WhatIsNoObjectIsRefused) {
   for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
   for (std::string bad : {std::string("[]"), std::string(), std::string("{"), deep,
                           std::string("{\"hidden_size\": 1e400}")}) {
-    EXPECT_NE(refusal(bad).find("config.json"), std::string::npos) << bad.substr(0, 40);
+    EXPECT_NE(config_refusal(bad).find("config.json"), std::string::npos) << bad.substr(0, 40);
   }
 }
 
@@ -119,12 +119,14 @@ TEST(Config, WhatIsNoObjectIsRefused) {
 TEST(Config, NumbersThatAreNotFinite) {
   std::string text = test::tiny_config().dump();
   text.pop_back();
-  EXPECT_EQ(refusal(text + R"(, "time_step_limit": [0.0, Infinity], "x": NaN})"), "accepted");
+  EXPECT_EQ(config_refusal(text + R"(, "time_step_limit": [0.0, Infinity], "x": NaN})"),
+            "accepted");
   for (const char* key : {"hidden_size", "rms_norm_eps", "rope_theta", "eos_token_id", "dtype",
                           "hidden_act", "tie_word_embeddings", "head_dim", "architectures",
                           "max_position_embeddings", "rope_scaling", "attention_bias"}) {
     for (const char* value : {"NaN", "Infinity", "-Infinity"})
-      EXPECT_THAT(refusal(text + fmt::format(R"(, "{}": {}}})", key, value)), HasSubstr(key));
+      EXPECT_THAT(config_refusal(text + fmt::format(R"(, "{}": {}}})", key, value)),
+                  HasSubstr(key));
   }
 }
 

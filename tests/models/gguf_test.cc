@@ -29,7 +29,7 @@ std::unique_ptr<ModelSource> open(const TempDir& dir, const GgufBuilder& builder
 }
 
 template <class Call>
-std::string refusal(Call call) {
+std::string gguf_refusal(Call call) {
   try {
     call();
   } catch (const Error& e) {
@@ -120,12 +120,12 @@ TEST(Gguf, RopeIsThatOfTheMetadata) {
   EXPECT_EQ(
       open(dir, tiny("llama").tensor("rope_freqs.weight", {2}, kF32, two))->facts().rope_factors,
       std::vector<double>({1.5, 2}));
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(gguf_refusal([&] {
                 open(dir, tiny("llama").tensor("rope_freqs.weight", {2}, kF16, "1234"))->facts();
               }),
               HasSubstr("rope_freqs.weight: is F16, but must be F32"));
   EXPECT_THAT(
-      refusal([&] {
+      gguf_refusal([&] {
         open(dir, tiny("llama").tensor("rope_freqs.weight", {16385}, kF32, std::string(65540, 'x')))
             ->facts();
       }),
@@ -155,7 +155,7 @@ TEST(Gguf, OlderKeysOfRopeCountWhereNewerAreAbsent) {
   const RopeConfig rope = read_model(*open(dir, tiny("llama").number(older, 4.0f))).spec.ropes[0];
   EXPECT_EQ(rope.kind, RopeKind::linear);
   EXPECT_EQ(rope.factor, 4);
-  EXPECT_THAT(refusal([&] { read_model(*open(dir, tiny("llama").number(older, -1.0f))); }),
+  EXPECT_THAT(gguf_refusal([&] { read_model(*open(dir, tiny("llama").number(older, -1.0f))); }),
               HasSubstr("factor is -1"));
 }
 
@@ -166,9 +166,10 @@ TEST(Gguf, AbsentKeysHaveTheFormatsDefaults) {
   const Json config = open(dir, b.tensor("t", {1}, kF32, "1234"))->config();
   EXPECT_EQ(config["rope_theta"], 10000);  // the class has another one
   EXPECT_EQ(config["rope_local_base_freq"], 5000);
-  EXPECT_THAT(
-      refusal([&] { open(dir, tiny("llama").number("llama.attention.causal", false))->config(); }),
-      HasSubstr("llama.attention.causal is false"));
+  EXPECT_THAT(gguf_refusal([&] {
+                open(dir, tiny("llama").number("llama.attention.causal", false))->config();
+              }),
+              HasSubstr("llama.attention.causal is false"));
 }
 
 // Many conversions name the end of a document only, and turns end with another token.
@@ -263,7 +264,7 @@ TEST(Gguf, FactsOfTheFileAreValuesOfTheDecoder) {
   for (const std::string& bad :
        {test::bytes_of(2.0f), test::bytes_of(2.0f) + test::bytes_of(0.0f)}) {
     const GgufBuilder b = tiny("llama").tensor("rope_freqs.weight", {bad.size() / 4}, kF32, bad);
-    EXPECT_THAT(refusal([&] { read_model(*open(dir, b)); }),
+    EXPECT_THAT(gguf_refusal([&] { read_model(*open(dir, b)); }),
                 HasSubstr("must be 2 positive numbers"));
   }
 }
@@ -347,7 +348,9 @@ TEST(Gguf, SizesOfSingleLayers) {
 
 TEST(Gguf, OddValuesAreNamed) {
   TempDir dir;
-  const auto fault = [&](GgufBuilder b) { return refusal([&] { read_model(*open(dir, b)); }); };
+  const auto fault = [&](GgufBuilder b) {
+    return gguf_refusal([&] { read_model(*open(dir, b)); });
+  };
   EXPECT_THAT(fault(tiny("frobnicator")),
               AllOf(HasSubstr("frobnicator"), HasSubstr("not supported"), HasSubstr("qwen3")));
   GgufBuilder none;
@@ -375,8 +378,8 @@ TEST(Gguf, OddValuesAreNamed) {
   EXPECT_THAT(fault(tiny("llama").string("llama.attention.key_length", "4")),
               AllOf(HasSubstr("model.gguf"), HasSubstr("head_dim must be")));
   test::write_file(dir / "other", "text");
-  EXPECT_THAT(refusal([&] { open_model(dir / "other"); }), HasSubstr("nor a GGUF file"));
-  EXPECT_THAT(refusal([&] { open_model(dir / "nowhere.gguf"); }), HasSubstr("does not exist"));
+  EXPECT_THAT(gguf_refusal([&] { open_model(dir / "other"); }), HasSubstr("nor a GGUF file"));
+  EXPECT_THAT(gguf_refusal([&] { open_model(dir / "nowhere.gguf"); }), HasSubstr("does not exist"));
 }
 
 TEST(Gguf, SharedBrokenFilesAreRefused) {
@@ -387,7 +390,7 @@ TEST(Gguf, SharedBrokenFilesAreRefused) {
     if (!entry.path().filename().string().starts_with("gguf_")) continue;
     SCOPED_TRACE(entry.path().filename().string());
     const Json manifest = Json::parse(test::read_file(entry.path() / "manifest.json"));
-    const std::string message = refusal([&] {
+    const std::string message = gguf_refusal([&] {
       const auto source = open_model(entry.path() / "model.gguf");
       source->index();
       read_model(*source);
@@ -513,7 +516,7 @@ TEST(GgufTokenizer, ScoresDecideWhatIsJoined) {
 TEST(GgufTokenizer, OddValuesAreNamed) {
   TempDir dir;
   const auto fault = [&](const GgufBuilder& b) {
-    return refusal([&] { open(dir, b)->tokenizer(); });
+    return gguf_refusal([&] { open(dir, b)->tokenizer(); });
   };
   const auto byte_level = [](const char* pre, std::vector<std::string> merges) {
     GgufBuilder b = tiny("llama");
