@@ -32,11 +32,11 @@ std::vector<PlaceRule> parse_place_rules(const std::string& text) {
     const std::string place = item.substr(equals + 1);
     const auto* found = std::ranges::find(kTierNames, place, &NamedTier::name);
     if (found == std::end(kTierNames)) {
-      fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host, cpu, cached or disk",
-           item, place);
+      fail(ErrorKind::usage,
+           "--place {}: unknown place {}; choose device, host, cpu, cached or disk", item, place);
     }
-    rules.push_back(
-        {NamePattern::parse(item.substr(0, equals), "--place " + item), found->tier, found->by_cpu});
+    rules.push_back({NamePattern::parse(item.substr(0, equals), "--place " + item), found->tier,
+                     found->by_cpu});
     at = end + 1;
   }
   return rules;
