@@ -79,7 +79,8 @@ class SettingsTest(Case):
 
     def test_completions(self):
         self.assertIn("int8", self.complete("sluice", "run", "--quantization", ""))
-        self.assertEqual(self.complete("sluice", "plan", "M", "--quantization", "=", "int"), ["int8"])
+        self.assertEqual(self.complete("sluice", "plan", "M", "--quantization", "=", "int"),
+                         ["int8", "int8_weight_only", "int4_g128", "int4_g32", "int4"])
         self.assertEqual(self.complete("sluice", "run", "--reasoning", ""), ["show", "hide"])
         self.assertEqual(set(self.complete("sluice", "bench", "")) - {"--help", "-h"}, {"load", "disk", "decode", "prefill", "engine"})
         self.assertIn("--requests", self.complete("sluice", "bench", "engine", "--"))

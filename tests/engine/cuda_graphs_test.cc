@@ -75,6 +75,7 @@ class Loaded {
     o.dtype = DtypeChoice::bf16;
     if (*how.place != 0) o.place = parse_place_rules(how.place);
     o.backend = simt::make_emulated_backend(how.device);
+    o.cpu_rows = 0;  // all crosses the link
     return o;
   }
   test::SmallModel model_;

@@ -33,8 +33,9 @@ TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
     Outcome second = outcome(o);
     EXPECT_EQ(second.bits, expected);
     EXPECT_EQ(second.spill.outcome, "reused");
-    // Only rows of the table are read beside the tiles, from the spill too.
-    uint64_t lookups = (kPrompt + kSteps) * 16 * 256;
+    // Only rows of the table are read beside the tiles, from the spill too: panels of codes and
+    // scales, in whole blocks of the disk.
+    uint64_t lookups = (kPrompt + kSteps) * 16 * 512;
     EXPECT_LE(second.stream.io.bytes_requested, second.stream.spilled_bytes + lookups);
     clear_spill_files(cache());
   }

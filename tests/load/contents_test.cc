@@ -181,7 +181,9 @@ struct Scenario {
     const bool by_heads =
         std::ranges::any_of(fusions, [](const Fusion& f) { return f.groups.size() == 3; });
     for (int n = 1; n <= (by_heads ? kv_heads : heads); ++n)
-      if (heads % n == 0 && (kv_heads % n == 0 || n % kv_heads == 0)) sizes.push_back(n);
+      if (heads % n == 0 && (kv_heads % n == 0 || n % kv_heads == 0) &&
+          config["vocab_size"].get<int>() >= 16 * n)
+        sizes.push_back(n);
     int size = sizes[static_cast<size_t>(random.between(0, std::ssize(sizes) - 1))];
     return {static_cast<int>(random.between(0, size - 1)), size};
   }

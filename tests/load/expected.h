@@ -82,6 +82,10 @@ class ExpectedParams {
                            : Range{rank.rank / (size / kv_heads) * dim, dim};
     int64_t begin = n("intermediate_size") * rank.rank / size;
     inner_ = {begin, n("intermediate_size") * (rank.rank + 1) / size - begin};
+    // Whole panels; a vocabulary that is large enough is cut at blocks of scales instead.
+    const int64_t tokens = n("vocab_size"), panels = (tokens + 15) / 16;
+    begin = panels * rank.rank / size * 16;
+    vocab_ = {begin, std::min(panels * (rank.rank + 1) / size * 16, tokens) - begin};
     add_all();
   }
 
@@ -99,9 +103,9 @@ class ExpectedParams {
   int64_t n(const char* key) const { return config_.at(key).get<int64_t>(); }
 
   void add_all() {
-    const Range hidden{0, n("hidden_size")}, vocab{0, n("vocab_size")};
+    const Range hidden{0, n("hidden_size")};
     const bool tied = config_.at("tie_word_embeddings").get<bool>();
-    add_matrix("model.embed_tokens", ParamRole::embedding, {{"model.embed_tokens", vocab}}, hidden,
+    add_matrix("model.embed_tokens", ParamRole::embedding, {{"model.embed_tokens", vocab_}}, hidden,
                tied);
     for (int64_t l = 0; l < n("num_hidden_layers"); ++l) {
       const std::string layer = "model.layers." + std::to_string(l) + ".";
@@ -120,7 +124,7 @@ class ExpectedParams {
       add_linear(mlp + "down_proj", {{mlp + "down_proj", hidden}}, inner_, "mlp_bias");
     }
     add_vector("model.norm.weight", ParamRole::norm, {{"model.norm.weight", hidden}});
-    if (!tied) add_matrix("lm_head", ParamRole::head, {{"lm_head", vocab}}, hidden, true);
+    if (!tied) add_matrix("lm_head", ParamRole::head, {{"lm_head", vocab_}}, hidden, true);
   }
 
   void add_linear(const std::string& path, const std::vector<Source>& sources, Range cols,
@@ -228,7 +232,7 @@ class ExpectedParams {
   const QuantizeRequest& quantize_;
   const Schemes& schemes_;
   std::map<std::string, const TinyTensor*> by_name_;
-  Range q_, kv_, inner_;
+  Range q_, kv_, inner_, vocab_;
 };
 
 inline std::vector<ExpectedParam> expected_params(const Json& config,

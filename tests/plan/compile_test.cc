@@ -116,6 +116,7 @@ TEST(Compile, EachRankReadsItsCutAndRanksTogetherTheWhole) {
   config["num_attention_heads"] = 12;
   config["num_key_value_heads"] = 2;
   config["intermediate_size"] = 50;
+  config["vocab_size"] = 69;
   Checkpoint checkpoint(config, test::tiny_tensors(config, random), 2);
   for (int size : {1, 2, 4}) {
     std::map<std::string, std::set<std::pair<int64_t, int64_t>>> seen;

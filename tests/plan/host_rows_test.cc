@@ -58,7 +58,7 @@ TEST_F(HostRowsOf, ARuleForcesFewRowsAndExpertsCountByTheirUse) {
   EXPECT_EQ(rows(all, "layers.0.mlp.down_proj.weight"), 20);
   EXPECT_EQ(rows(all, "layers.1.mlp.down_proj.weight"), 80);
   EXPECT_EQ(rows(all, "layers.0.input_layernorm.weight"), 0);
-  set_host_rows(all, 0, parse_place_rules("layers.*.mlp=cpu,layers.0=host"));
+  set_host_rows(all, 0, parse_place_rules("layers.0=host,layers.*.mlp=cpu"));
   EXPECT_EQ(rows(all, "layers.0.mlp.down_proj.weight"), 0);
   EXPECT_EQ(rows(all, "layers.1.mlp.down_proj.weight"), 4 * kForcedHostRows);
 }
