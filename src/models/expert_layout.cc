@@ -79,7 +79,7 @@ void stack_part(PartSpec& part, int64_t layer, const io::CheckpointIndex& index)
   part.stacked = true;
 }
 
-// Whether a stack of gates and ups is [experts, inputs, outputs], as that of Qwen3-VL's is.
+// Returns whether a stack of gates and ups is [experts, inputs, outputs], as Qwen3-VL's is.
 bool has_inputs_first(const io::CheckpointIndex& index, const std::string& gate_up, int64_t width,
                       int64_t inputs) {
   const io::StoredTensor* tensor = index.find(gate_up);
