@@ -21,6 +21,7 @@ class Hub:
         self.files, self.token, self.faults, self.ranges = files, token, list(faults), ranges
         self.requests = []  # (path, the Range header)
         self.strangers = []  # Authorization headers that reached the other host
+        self.extra = 0  # bytes that the listing says of a large file beyond those that it has
         self.half_sent = threading.Event()
         self.go_on = threading.Event()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
@@ -46,7 +47,8 @@ class Hub:
         for name, data in self.files.items():
             entry = {"rfilename": name, "size": len(data), "blobId": git_hash(data)}
             if self.is_large(name):
-                entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+                size = entry["size"] = len(data) + self.extra
+                entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": size, "pointerSize": 134}
             siblings.append(entry)
         return {"id": "acme/tiny", "sha": COMMIT, "siblings": siblings}
 

@@ -172,6 +172,10 @@ class HubTest(Case):
         result = self.pull("acme/tiny", "--connections", "1")
         self.assertEqual(result.returncode, 1)
         self.assertIn("hash", result.stderr)
+        self.hub().extra = 1
+        result = self.pull("acme/tiny", "--connections", "1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("is shorter than the hub says", result.stderr)
         self.hub({"../../escape.json": b"{}"})
         result = self.pull()
         self.assertEqual(result.returncode, 3)
