@@ -1,8 +1,8 @@
 // The parameters that stay in host memory beside a device with memory of its own: each pass copies
 // them there, tile by tile, through two buffers.
 //
-// Weights that the CPU beside the device multiplies are stored once, as the CPU's kernels need them.
-// In steps of many rows they cross the link, and the device unpacks each tile.
+// Weights that the CPU beside the device multiplies are stored once, as the CPU's kernels need
+// them. In steps of many rows they cross the link, and the device unpacks each tile.
 //
 // All copies are work of streams: a tile is copied while the device computes with the one before.
 // Events order the two: compute waits for a tile, and a copy for its buffer. So host and device

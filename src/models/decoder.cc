@@ -65,8 +65,8 @@ InputEmbedding::InputEmbedding(const DecoderSpec& spec, const Dimension& vocabul
   }
   if (spec.embedding_norm.exists()) {
     const NormSpec& norm = spec.embedding_norm;
-    norm_ = norm.weight ? &add_child<Norm>(norm.name, spec.hidden_size, norm.params, norm.bias)
-                        : &add_child<Norm>(norm.name, spec.hidden_size, norm.params);
+    norm_ = &add_child<Norm>(norm.name, spec.hidden_size, norm.params,
+                             NormTensors{norm.weight, norm.bias});
   }
   if (!spec.positions.empty()) {
     positions_ = &add_child<Embedding>(spec.positions, spec.positions,
@@ -81,7 +81,8 @@ InputEmbedding::InputEmbedding(const DecoderSpec& spec, const Dimension& vocabul
   layer_projection_ =
       &add_child<Linear>(inputs.projection, std::vector<LinearPart>{{inputs.projection, columns}},
                          spec.hidden_size, false, Rank{});
-  layer_norm_ = &add_child<Norm>(inputs.norm.name, inputs.width, inputs.norm.params, false);
+  layer_norm_ = &add_child<Norm>(inputs.norm.name, inputs.width, inputs.norm.params,
+                                 NormTensors{inputs.norm.weight, inputs.norm.bias});
 }
 
 void InputEmbedding::forward(const Context& context, const StepRows& rows,
@@ -166,9 +167,8 @@ void DecoderLayer::check_beside(BranchInput input) const {
 
 const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
   if (!spec.exists()) return nullptr;
-  const std::string name = name_in_layer(spec.name, layer);
-  if (!spec.weight) return &add_child<Norm>(name, hidden_size_, spec.params);
-  return &add_child<Norm>(name, hidden_size_, spec.params, spec.bias);
+  return &add_child<Norm>(name_in_layer(spec.name, layer), hidden_size_, spec.params,
+                          NormTensors{spec.weight, spec.bias});
 }
 
 // y is whole panels wide, and may begin where x does.
@@ -268,8 +268,8 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
     units_.push_back(layers_.back());
   }
   const NormSpec& norm = spec_.norm;
-  norm_ = norm.weight ? &add_child<Norm>(norm.name, spec_.hidden_size, norm.params, norm.bias)
-                      : &add_child<Norm>(norm.name, spec_.hidden_size, norm.params);
+  norm_ = &add_child<Norm>(norm.name, spec_.hidden_size, norm.params,
+                           NormTensors{norm.weight, norm.bias});
   units_.push_back(norm_);
   if (spec_.embedding_size > 0) {
     const std::string& name = spec_.output_projection;

@@ -73,7 +73,7 @@ void Linear::forward(const Context& context, Tensor x, Tensor y) const {
   if (adds_up_) context.group.sum(y, context.kernels.stream());
 }
 
-Norm::Norm(std::string path, int64_t size, const NormParams& params, bool bias,
+Norm::Norm(std::string path, int64_t size, const NormParams& params, NormTensors tensors,
            const Dimension& dimension, Rank rank)
     : Module(std::move(path)), params_(params), cols_of_ranks_(size) {
   Shard shard = Shard::whole();
@@ -82,15 +82,13 @@ Norm::Norm(std::string path, int64_t size, const NormParams& params, bool bias,
     cols_of_ranks_ = 0;
     for (int r = 0; r < rank.size; ++r) cols_of_ranks_ += dimension.share({r, rank.size}).count;
   }
-  weight_ = &add_param(make_vector(this->path() + ".weight", ParamRole::norm,
-                                   {{this->path() + ".weight", size, 0, shard}}, rank, 1));
-  if (!bias) return;
-  bias_ = &add_param(make_vector(this->path() + ".bias", ParamRole::bias,
-                                 {{this->path() + ".bias", size, 0, shard}}, rank, 1));
+  if (tensors.weight)
+    weight_ = &add_param(make_vector(this->path() + ".weight", ParamRole::norm,
+                                     {{this->path() + ".weight", size, 0, shard}}, rank, 1));
+  if (tensors.bias)
+    bias_ = &add_param(make_vector(this->path() + ".bias", ParamRole::bias,
+                                   {{this->path() + ".bias", size, 0, shard}}, rank, 1));
 }
-
-Norm::Norm(std::string path, int64_t size, const NormParams& params)
-    : Module(std::move(path)), params_(params), cols_of_ranks_(size) {}
 
 Norm::Norm(std::string path, int64_t head_size, const std::vector<PieceSpec>& weights,
            const NormParams& params, Rank rank)

@@ -55,14 +55,17 @@ class Linear : public Module {
   bool adds_up_;
 };
 
+// The tensors that a norm has in the checkpoint.
+struct NormTensors {
+  bool weight = true;
+  bool bias = false;
+};
+
 class Norm : public Module {
  public:
-  // `params` without its bias, which the module has if `bias` says so. `dimension`: of what is
-  // normed, where ranks have parts of it.
-  Norm(std::string path, int64_t size, const NormParams& params, bool bias,
+  // `params` without its bias. `dimension`: of what is normed, where ranks have parts of it.
+  Norm(std::string path, int64_t size, const NormParams& params, NormTensors tensors,
        const Dimension& dimension = {}, Rank rank = {});
-  // A norm without a weight.
-  Norm(std::string path, int64_t size, const NormParams& params);
   // A norm with its own weight for each head; all of them are `weights`, and stay as they are
   // stored.
   Norm(std::string path, int64_t head_size, const std::vector<PieceSpec>& weights,

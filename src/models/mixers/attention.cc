@@ -110,14 +110,14 @@ const Norm* Attention::add_norm(const NormSpec& spec, const Dimension& heads,
   if (!spec.exists()) return nullptr;
   const std::string name = place.name(spec.name);
   const Rank rank = place.rank;
-  if (!spec.weight) return &add_child<Norm>(name, spec_.head_dim, spec.params);
-  if (spec_.head_norms == HeadNorms::one)
-    return &add_child<Norm>(name, spec_.head_dim, spec.params, spec.bias);
+  const NormTensors tensors{spec.weight, spec.bias};
+  if (!spec.weight || spec_.head_norms == HeadNorms::one)
+    return &add_child<Norm>(name, spec_.head_dim, spec.params, tensors);
   if (spec_.head_norms != HeadNorms::row) {
     return &add_child<Norm>(name, spec_.head_dim, weights_of_heads(name, spec_, heads, rank),
                             spec.params, rank);
   }
-  return &add_child<Norm>(name, heads.size, spec.params, spec.bias, heads, rank);
+  return &add_child<Norm>(name, heads.size, spec.params, tensors, heads, rank);
 }
 
 void Attention::normalize(const Context& context, const Activations& act, const Norm* norm,

@@ -21,7 +21,8 @@ class GatedDeltaNet final : public StateMixer {
     // x / sqrt(sum(x^2) + 1e-6), but for a factor.
     constexpr float kEps = 1e-6F;
     unit_ = &add_child<Norm>(path() + ".unit_norm", spec.key_dim,
-                             NormParams{.eps = kEps / static_cast<float>(spec.key_dim)});
+                             NormParams{.eps = kEps / static_cast<float>(spec.key_dim)},
+                             NormTensors{.weight = false});
     const std::string norm = place.name(spec.norm.name) + ".weight";
     norm_ = &add_param(
         make_vector(norm, ParamRole::bias, {PieceSpec{norm, spec.value_dim}}, place.rank, 1));

@@ -53,8 +53,8 @@ void Mamba::add_scan() {
   for (const NormSpec& norm : spec_.norms) {
     const std::string name = place_.name(norm.name);
     const int64_t size = sizes[norms_.size()];
-    norms_.push_back(norm.weight ? &add_child<Norm>(name, size, norm.params, norm.bias)
-                                 : &add_child<Norm>(name, size, norm.params));
+    norms_.push_back(
+        &add_child<Norm>(name, size, norm.params, NormTensors{norm.weight, norm.bias}));
   }
   steps_ = &add_child<Linear>(place_.name(spec_.steps.name),
                               parts_by_rows(spec_.steps, {&spec_.channels, 1}, place_),

@@ -63,7 +63,7 @@ class Indexer : public Module {
     key_ = add(spec.key, spec.head_dim, hidden, ParamRole::linear);
     weights_ = add(spec.weights, spec.heads, hidden, ParamRole::router);
     norm_ = &add_child<Norm>(place.name(spec.key_norm.name), spec.head_dim, spec.key_norm.params,
-                             spec.key_norm.bias);
+                             NormTensors{spec.key_norm.weight, spec.key_norm.bias});
   }
   int64_t outputs() const { return query_->outputs() + key_->outputs() + weights_->outputs(); }
 
@@ -151,7 +151,8 @@ Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
     return &add_child<Linear>(place.name(linear.name), parts, inputs, linear.bias, place.rank);
   };
   const auto add_norm = [&](const NormSpec& norm, int64_t size) {
-    return &add_child<Norm>(place.name(norm.name), size, norm.params, norm.bias);
+    return &add_child<Norm>(place.name(norm.name), size, norm.params,
+                            NormTensors{norm.weight, norm.bias});
   };
   int64_t inputs = model.hidden_size;
   if (spec.query_rank > 0) {
