@@ -54,11 +54,15 @@ SignalWatch::Interrupts::~Interrupts() {
   forget();
 }
 
+bool SignalWatch::Interrupts::came() const {
+  pollfd wake{watch_.wake_, POLLIN, 0};
+  return watch_.received_ == 0 && poll(&wake, 1, 0) > 0;
+}
+
 void SignalWatch::Interrupts::forget() {
   uint64_t woken = 0;
   while (::read(watch_.wake_, &woken, sizeof(woken)) > 0 && watch_.received_ == 0) {
   }
-  watch_.interrupts_ = 0;
 }
 
 void SignalWatch::wake() const {
@@ -92,7 +96,6 @@ void SignalWatch::watch() {
     if (signal == SIGUSR1) ++shrink_;
     if (signal == SIGUSR1 || signal == SIGUSR2) continue;
     if (signal == SIGINT && taken_) {
-      ++interrupts_;
       wake();
       continue;
     }

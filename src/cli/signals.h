@@ -37,7 +37,7 @@ class SignalWatch {
     ~Interrupts();
     Interrupts(const Interrupts&) = delete;
     Interrupts& operator=(const Interrupts&) = delete;
-    bool came() const { return watch_.interrupts_ > 0; }
+    bool came() const;
     void forget();
 
    private:
@@ -62,8 +62,7 @@ class SignalWatch {
   std::atomic<int> received_{0};  // the signal that asked to stop; 0: none
   std::atomic<int> shrink_{0};
   std::atomic<bool> taken_{false};  // an Interrupts takes SIGINT
-  std::atomic<int> interrupts_{0};  // that it has taken
-  int wake_ = -1;
+  int wake_ = -1;  // an eventfd; it alone says that an interrupt came, to who asks and to who waits
   std::atomic<bool> done_{false};
   std::thread thread_;
 };
