@@ -46,8 +46,8 @@ def is_running(process):
 
 
 def left_running(processes):
-    """Those that still run when ten seconds have passed: the launcher may end while the last rank does."""
-    end = time.monotonic() + 10
+    """Those that do not end: the launcher may end while the last rank does."""
+    end = time.monotonic() + HANGS
     while any(map(is_running, processes)) and time.monotonic() < end:
         time.sleep(0.05)
     return [p for p in processes if is_running(p)]

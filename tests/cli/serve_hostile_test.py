@@ -121,16 +121,19 @@ class ServeHostileTest(ServedCase):
             self.assertRegex(said, "HTTP/1.1 (503|413)")
 
     def test_clients_that_stop_are_given_up(self):
+        # Of its own: no client of the other tests is given up because the machine is busy.
+        server = Server(self.model, "--client-timeout", "1")
+        self.addCleanup(server.end, signal.SIGKILL)
         with contextlib.ExitStack() as stack:
-            slow = [stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port), timeout=HANGS))
+            slow = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=HANGS))
                     for _ in range(4)]
             slow[0].sendall(b"GET /hea")
             slow[1].sendall(http_post("x" * 50)[:-20])
             slow[2].sendall(http_post(json.dumps(LONG)))  # reads nothing and ends its side
             slow[2].shutdown(socket.SHUT_WR)
             for connection in slow:
-                self.server.rest(connection)  # ends
-        self.server.wait_until_idle()
+                server.rest(connection)  # ends
+        server.wait_until_idle()
 
     def test_clients_that_die_leave_nothing(self):
         self.server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
@@ -143,12 +146,12 @@ class ServeHostileTest(ServedCase):
                 request = http_post(json.dumps({**LONG, "prompt": PROMPTS[i % 5], "n": 1 + i % 2}))
                 connection.sendall(request[:-20] if i % 7 == 6 else request)
                 connections.append(connection)
-            for connection in connections[:12 * turn:3]:
-                connection.recv(100)
+            for i in range(0, 12 * turn, 3):
+                if i % 7 != 6:  # which has nothing to come
+                    connections[i].recv(100)
             for i, connection in enumerate(connections):
                 if i % 2:  # a reset, as after kill -9 with unread data
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 connection.close()
         self.server.wait_until_idle()
-        self.server.wait_until(lambda: self.server.metric("sluice:connections") <= 1)
         self.assertEqual(self.server.holds(), before)
