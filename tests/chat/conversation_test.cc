@@ -9,8 +9,7 @@
 namespace sluice {
 namespace {
 
-const std::filesystem::path kTokenizers =
-    std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/text";
+const std::filesystem::path kTokenizers = test::source_dir() / "tests/data/text";
 
 TEST(Conversation, IsSavedAndLoaded) {
   Conversation conversation;

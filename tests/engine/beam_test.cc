@@ -9,6 +9,7 @@
 #include "src/engine/session.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -22,8 +23,7 @@ struct Case {
 
 // tools/make-beam-golden wrote them.
 std::vector<Case> cases() {
-  Json file =
-      Json::parse(test::read_file(fs::path(SLUICE_SOURCE_DIR) / "tests/data/beams/beams.json"));
+  Json file = Json::parse(test::read_file(test::source_dir() / "tests/data/beams/beams.json"));
   std::vector<Case> all;
   for (const Json& c : file.at("cases")) {
     Case one;
@@ -43,7 +43,7 @@ class BeamTest : public testing::Test {
   // A KV cache for so many beams of some 30 tokens.
   Runner& load(int64_t beams) {
     SessionOptions o;
-    o.model = fs::path(SLUICE_SOURCE_DIR) / "tools/demo-model";
+    o.model = test::source_dir() / "tools/demo-model";
     o.dtype = DtypeChoice::f32;
     o.block_size = 4;
     o.threads = 1;

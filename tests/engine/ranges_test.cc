@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/engine/session.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -20,7 +21,7 @@ std::string recorded() {
 TEST(Ranges, ARunTellsOfItsLoadItsStepsAndTheirLayers) {
   setenv("NVTX_INJECTION64_PATH", SLUICE_NVTX_RECORDER, 1);
   SessionOptions options;
-  options.model = std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/models/llama_tied";
+  options.model = test::source_dir() / "tests/data/models/llama_tied";
   options.threads = 1;
   options.block_size = 4;
   Session session(options);

@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/engine/sampler.h"
 #include "tests/support/safetensors.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<fs::path> bundled() {
-  const fs::path root = fs::path(SLUICE_SOURCE_DIR) / "tests/data/sampling";
+  const fs::path root = test::source_dir() / "tests/data/sampling";
   return {root / "edges", root / "processors"};
 }
 

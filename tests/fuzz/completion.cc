@@ -29,7 +29,7 @@ FUZZ_TARGET(completion) {
   std::string_view text = test::text_of(data, size);
   static Session session([] {
     SessionOptions options;
-    options.model = SLUICE_SOURCE_DIR "/tools/demo-model";
+    options.model = test::source_dir() / "tools/demo-model";
     options.threads = 1;
     return options;
   }());

@@ -10,7 +10,7 @@ using namespace sluice;
 
 FUZZ_TARGET(detokenizer) {
   static const Tokenizer tokenizer =
-      Tokenizer::load(SLUICE_SOURCE_DIR "/tests/data/text/llama3_bpe");
+      Tokenizer::load(test::source_dir() / "tests/data/text/llama3_bpe");
   if (size == 0) return 0;
   // Two bytes an id: there are a thousand tokens. The first byte says what is asked for.
   bool skip_special_tokens = data[0] % 2 == 1;

@@ -33,7 +33,7 @@ constexpr const char* kTemplate =
 
 SessionOptions options() {
   SessionOptions options;
-  options.model = SLUICE_SOURCE_DIR "/tools/demo-model";
+  options.model = test::source_dir() / "tools/demo-model";
   options.threads = 1;
   return options;
 }

@@ -10,7 +10,7 @@ FUZZ_TARGET(shard_index) {
   std::string_view text = test::text_of(data, size);
   static const test::TempDir dir;
   static const bool copied = [] {
-    std::filesystem::copy(SLUICE_SOURCE_DIR "/tests/data/io/sharded", dir.path(),
+    std::filesystem::copy(test::source_dir() / "tests/data/io/sharded", dir.path(),
                           std::filesystem::copy_options::overwrite_existing);
     return true;
   }();

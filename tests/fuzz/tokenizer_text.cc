@@ -11,7 +11,7 @@ using namespace sluice;
 
 namespace {
 
-const std::filesystem::path kData = SLUICE_SOURCE_DIR "/tests/data/text";
+const std::filesystem::path kData = test::source_dir() / "tests/data/text";
 
 // The first byte of the text says how long its parts are.
 std::vector<int32_t> in_parts(const Tokenizer& tokenizer, std::string_view text) {

@@ -4,6 +4,7 @@
 
 #include "io/checkpoint/index.h"
 #include "tests/io/support.h"
+#include "tests/support/temp.h"
 
 namespace sluice::io {
 namespace {
@@ -45,7 +46,7 @@ void write_sharded(const fs::path& directory, std::string_view weight_map) {
 
 // Files written by safetensors 0.8.0 and transformers 5.23.0.
 TEST(OpenCheckpoint, ReadsShardsOfTheReference) {
-  CheckpointIndex index = open_checkpoint(fs::path(SLUICE_SOURCE_DIR) / "tests/data/io/sharded");
+  CheckpointIndex index = open_checkpoint(test::source_dir() / "tests/data/io/sharded");
   EXPECT_THAT(index.warnings(), IsEmpty());
   ASSERT_EQ(index.files().size(), 2u);
   EXPECT_EQ(index.files()[1].name, "model-00002-of-00002.safetensors");
@@ -294,7 +295,7 @@ TEST(OpenCheckpoint, LeavesNoPageCacheBehind) {
 }
 
 TEST(OpenCheckpoint, FindsWhatIsMissingAndCopiesInMirrors) {
-  fs::path whole = fs::path(SLUICE_SOURCE_DIR) / "tests/data/io/sharded";
+  fs::path whole = test::source_dir() / "tests/data/io/sharded";
   CheckpointIndex expected = open_checkpoint(whole);
   ASSERT_GE(expected.files().size(), 2u);
   test::TempDir part;

@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/temp.h"
+
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kData = fs::path(SLUICE_SOURCE_DIR) / "tests/data/jinja";
+const fs::path kData = test::source_dir() / "tests/data/jinja";
 
 // Rows: {template, rendered or error}, with the variables of `variables`, if any.
 void expect_units(const fs::path& units, const fs::path& variables) {

@@ -21,9 +21,9 @@ DecoderSpec parse(const std::string& architecture, const Json& fields) {
 }
 
 TEST(ExpertFamilies, TheyHaveTheDefaultsOfTransformers) {
-  const Json golden = parse_json(
-      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
-      "config_defaults.json");
+  const Json golden =
+      parse_json(test::read_file(test::source_dir() / "tests/data/configs/config_defaults.json"),
+                 "config_defaults.json");
   int64_t found = 0;
   for (const char* kind : {"classes", "hybrids"}) {
     for (const auto& [architecture, expected] : golden[kind].items()) {

@@ -55,9 +55,9 @@ void expect_rope(const RopeConfig& rope, int64_t head_dim, const Json& expected)
 
 // tests/data/configs/make_defaults.py asked transformers.
 TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
-  Json golden = parse_json(
-      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
-      "config_defaults.json");
+  Json golden =
+      parse_json(test::read_file(test::source_dir() / "tests/data/configs/config_defaults.json"),
+                 "config_defaults.json");
   ASSERT_EQ(golden["classes"].size() + golden["hybrids"].size() + golden["latents"].size(),
             families().size());
   for (const auto& [architecture, expected] : golden["classes"].items()) {
@@ -113,9 +113,9 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
 // Where config.json has rope fields without rope_theta; another value than where it has none at
 // all.
 TEST(Families, RopeFieldsWithoutThetaHaveTheClasssOwn) {
-  const Json golden = parse_json(
-      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
-      "config_defaults.json");
+  const Json golden =
+      parse_json(test::read_file(test::source_dir() / "tests/data/configs/config_defaults.json"),
+                 "config_defaults.json");
   for (const auto& [architecture, expected] : golden["ropes_without_theta"].items()) {
     SCOPED_TRACE(architecture);
     const char* kind = golden["classes"].contains(architecture) ? "classes" : "hybrids";
@@ -142,9 +142,9 @@ TEST(Families, RopeFieldsWithoutThetaHaveTheClasssOwn) {
 }
 
 TEST(Families, LanguageModelsOfWrappersHaveTheDefaultsOfTheirOwnClasses) {
-  const Json golden = parse_json(
-      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
-      "config_defaults.json");
+  const Json golden =
+      parse_json(test::read_file(test::source_dir() / "tests/data/configs/config_defaults.json"),
+                 "config_defaults.json");
   for (const auto& [model_type, expected] : golden["text_types"].items()) {
     SCOPED_TRACE(model_type);
     const Json config{{"model_type", model_type}};
@@ -232,9 +232,9 @@ void expect_mixer(const DecoderSpec& model, const State& state, const Json& expe
 }
 
 TEST(Families, AbsentKeysOfModelsWithStatesHaveTheDefaultsOfTransformers) {
-  const Json golden = parse_json(
-      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
-      "config_defaults.json");
+  const Json golden =
+      parse_json(test::read_file(test::source_dir() / "tests/data/configs/config_defaults.json"),
+                 "config_defaults.json");
   for (const auto& [architecture, expected] : golden["hybrids"].items()) {
     SCOPED_TRACE(architecture);
     const DecoderSpec c = parse_family(architecture, expected["given"]);

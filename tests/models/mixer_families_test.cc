@@ -16,9 +16,9 @@ namespace {
 using testing::HasSubstr;
 
 TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransformers) {
-  const Json golden = parse_json(
-      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
-      "config_defaults.json");
+  const Json golden =
+      parse_json(test::read_file(test::source_dir() / "tests/data/configs/config_defaults.json"),
+                 "config_defaults.json");
   for (const auto& [architecture, expected] : golden["latents"].items()) {
     SCOPED_TRACE(architecture);
     const DecoderSpec c = parse_family(architecture, Json::object());

@@ -16,6 +16,7 @@
 #include "quant/scheme.h"
 #include "tests/quant/golden.h"
 #include "tests/quant/storage.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -23,9 +24,7 @@ namespace {
 using test::Golden;
 using test::StoredWeight;
 
-Golden goldens() {
-  return Golden(std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/quant/groups.safetensors");
-}
+Golden goldens() { return Golden(test::source_dir() / "tests/data/quant/groups.safetensors"); }
 
 WeightFormat format_of(const char* scheme, WeightLayout layout) {
   return find_quant_scheme(scheme)->format(DType::bf16, layout);

@@ -6,6 +6,7 @@
 
 #include "tests/quant/golden.h"
 #include "tests/quant/grouped_weights.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -46,8 +47,7 @@ void expect_golden(const Golden& golden, const std::string& prefix, DType type,
 }
 
 TEST(Blocks, AreWhatTheGgufPackageMakesOfThem) {
-  const Golden golden(std::filesystem::path(SLUICE_SOURCE_DIR) /
-                      "tests/data/quant/gguf_blocks.safetensors");
+  const Golden golden(test::source_dir() / "tests/data/quant/gguf_blocks.safetensors");
   for (DType type : kBlockTypes) {
     const std::string name = lower(dtype_name(type));
     ASSERT_TRUE(golden.has(name + ".raw")) << name;

@@ -11,6 +11,7 @@
 #include "quant/float8.h"
 #include "tests/quant/golden.h"
 #include "tests/quant/storage.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -111,7 +112,7 @@ int expect_all_scaled(const Golden& golden) {
 }
 
 std::filesystem::path bundled(const char* name) {
-  return std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/quant" / name;
+  return test::source_dir() / "tests/data/quant" / name;
 }
 
 TEST(QuantGolden, CastsEqualTorch) { expect_casts(Golden(bundled("fp8_cast.safetensors"))); }

@@ -45,11 +45,9 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// SLUICE_SOURCE, for programs that were built elsewhere; else where they were built.
-inline std::filesystem::path source_dir() {
-  const char* given = std::getenv("SLUICE_SOURCE");
-  return given ? given : SLUICE_SOURCE_DIR;
-}
+// SLUICE_SOURCE, for programs that were built elsewhere; else where they were built. Not inline: a
+// compiler cache has other sources' objects for any clone.
+std::filesystem::path source_dir();
 
 // Folder of shared fixtures: SLUICE_ORACLE, which must be there if it is given, else
 // ../shared/oracle/fixtures beside the source, or empty where there is none.

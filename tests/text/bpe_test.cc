@@ -8,6 +8,7 @@
 #include "src/text/token_stream.h"
 #include "src/text/tokenizer.h"
 #include "tests/support/random.h"
+#include "tests/support/temp.h"
 #include "tests/text/small_tokenizer.h"
 
 namespace sluice {
@@ -162,7 +163,7 @@ TEST(Bpe, OneLongRunIsNotQuadratic) {
 // Symbols that go on with a word, or end one: ids are those of tokenizers 0.23.3.
 TEST(Bpe, PrefixesAndSuffixesOfSymbols) {
   const Json cases =
-      Json::parse(test::read_file(SLUICE_SOURCE_DIR "/tests/data/text/bpe_affixes.json"));
+      Json::parse(test::read_file(test::source_dir() / "tests/data/text/bpe_affixes.json"));
   ASSERT_EQ(cases.size(), 3u);
   for (const Json& one : cases) {
     const Tokenizer tokenizer = load_tokenizer(one.at("tokenizer"));

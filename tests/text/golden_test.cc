@@ -43,8 +43,7 @@ std::ostream& operator<<(std::ostream& out, const Golden& golden) { return out <
 class GoldenTest : public testing::TestWithParam<Golden> {
  protected:
   void SetUp() override {
-    std::filesystem::path root =
-        std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/text" / GetParam().family;
+    std::filesystem::path root = test::source_dir() / "tests/data/text" / GetParam().family;
     if (GetParam().shared) {
       if (test::oracle_dir().empty()) GTEST_SKIP() << "the shared fixtures are not here";
       root = test::oracle_dir() / "tokenizers" / GetParam().family;

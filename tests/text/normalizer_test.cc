@@ -70,7 +70,7 @@ TEST(Normalizer, SequenceAppliesOneAfterTheOther) {
 // Texts normalized by a table that SentencePiece has compiled, as tokenizers 0.23.3 does.
 TEST(Normalizer, PrecompiledIsThatOfTokenizers) {
   const Json golden =
-      Json::parse(test::read_file(SLUICE_SOURCE_DIR "/tests/data/text/normalizers.json"));
+      Json::parse(test::read_file(test::source_dir() / "tests/data/text/normalizers.json"));
   const Json config{{"type", "Precompiled"},
                     {"precompiled_charsmap", golden.at("precompiled_charsmap")}};
   const Normalizer normalizer = Normalizer::load(config);

@@ -23,7 +23,7 @@ using Ids = std::vector<int32_t>;
 using test::read_file;
 using test::write_file;
 
-const fs::path kData = fs::path(SLUICE_SOURCE_DIR) / "tests/data/text";
+const fs::path kData = test::source_dir() / "tests/data/text";
 
 std::vector<Json> rows_of(const fs::path& path) {
   std::vector<Json> rows;

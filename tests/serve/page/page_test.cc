@@ -28,7 +28,7 @@ std::set<std::string> matches(std::string_view text, const char* pattern) {
 
 TEST(Page, FilesAreThoseOfTheSource) {
   std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_SOURCE_DIR) / "src/serve/page")) {
+  for (const auto& entry : fs::directory_iterator(test::source_dir() / "src/serve/page")) {
     const std::string name = entry.path().filename().string();
     if (!std::set<fs::path>{".css", ".html", ".js", ".svg"}.contains(entry.path().extension()))
       continue;
@@ -40,7 +40,7 @@ TEST(Page, FilesAreThoseOfTheSource) {
   EXPECT_EQ(names.size() + 1, embedded_page().size());
   const PageFile api = find_page_file("/openapi.json");
   EXPECT_EQ(api.content_type, "application/json");
-  EXPECT_TRUE(api.bytes == test::read_file(fs::path(SLUICE_SOURCE_DIR) / "src/serve/openapi.json"));
+  EXPECT_TRUE(api.bytes == test::read_file(test::source_dir() / "src/serve/openapi.json"));
 }
 
 TEST(Page, PathsThatAreNoFiles) {
