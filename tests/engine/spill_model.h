@@ -43,6 +43,12 @@ class SpillTest : public testing::Test {
   void write_model(test::Random& random) {
     test::write_checkpoint(model(), config_, test::tiny_tensors(config_, random), 2);
   }
+  // For tests of many runs that ask for no more.
+  void use_three_layers() {
+    test::Random random("a spilled model");
+    config_["num_hidden_layers"] = 3;
+    write_model(random);
+  }
   fs::path model() const { return dir_.path(); }
   fs::path cache() const { return cache_.path() / "spill"; }
 

@@ -16,6 +16,7 @@ namespace sluice {
 namespace {
 
 TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
+  use_three_layers();
   for (const QuantScheme& scheme : quant_schemes()) {
     SCOPED_TRACE(scheme.name);
     SessionOptions o = options(scheme.name);
@@ -203,6 +204,7 @@ TEST_F(SpillTest, AnotherPlansFileHasTheTensorsOfThisOne) {
 
 // Sizes and places that no writer has put into an index, under its checksum.
 TEST_F(SpillTest, AnIndexThatLiesIsNotBelieved) {
+  use_three_layers();
   const std::string expected = resident(options()).bits;
   outcome(options());
   const std::string good = test::read_file(only_file());

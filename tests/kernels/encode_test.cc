@@ -303,7 +303,7 @@ TEST_P(Encode, AbsoluteMaxIsTheReferences) {
 // Row groups in any order into one weight, as the loader does it.
 TEST_P(Encode, RowGroupsGiveTheWhole) {
   Random random("Encode.RowGroupsGiveTheWhole");
-  const int64_t rows = GetParam().size(400, 300), cols = 70;
+  const int64_t rows = GetParam().size(400, 160), cols = 70;
   Source source(GetParam(), DType::bf16, rows, cols, true, random);
   Backend backend(GetParam(), Compute::bf16, {});
   for (const QuantScheme& scheme : quant_schemes()) {
