@@ -17,6 +17,7 @@ from chat_test import ChatGoldensTest, ConversationTest, RenderTest
 from containers_test import ContainersTest
 from context_test import ContextTest
 from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
+from hosts_test import HostsTest
 from hub_test import HubTest
 from input_memory_test import InputMemoryTest
 from input_test import InputTest
