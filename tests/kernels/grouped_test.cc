@@ -312,6 +312,33 @@ TEST_P(Grouped, RowCodesLikeTheReference) {
   }
 }
 
+// Rows of a table come some at a time, of which the first and the last may lie within a panel.
+TEST_P(Grouped, RowsOfATableMayBeginWithinAPanel) {
+  test::Random random("Grouped.RowsOfATableMayBeginWithinAPanel");
+  Backend backend(GetParam(), Compute::bf16, {});
+  for (Outer outer : {Outer::divides, Outer::multiplies}) {
+    const test::RowLayer layer =
+        test::float_layer(CodeTable::e2m1, outer, 40, GetParam().size(160, 64), random);
+    const StoredWeight found = layer.weight(WeightLayout::rows, [&](const EncodeArgs& args) {
+      EncodeStats stats;
+      for (const auto& [first, count] : {std::pair{0, 8}, {8, 16}, {24, 4}, {28, 12}}) {
+        EncodeArgs some = args;
+        some.first_row = first;
+        some.rows = count;
+        if (args.plane != Plane::outers) some.source += first * args.source_stride;
+        stats.add(backend.encoder->encode(some));
+      }
+      return stats;
+    });
+    std::vector<float> row(static_cast<size_t>(layer.cols));
+    for (int64_t r = 0; r < layer.rows; ++r) {
+      decode_row(found.weight, r, row.data());
+      for (int64_t c = 0; c < layer.cols; ++c)
+        ASSERT_EQ(row[static_cast<size_t>(c)], layer.value(r, c)) << r << ", " << c;
+    }
+  }
+}
+
 // E4M3 codes with scales of their own, some outputs of a tensor head by head.
 TEST_P(Grouped, ScaledCodesAreEncodedAsByTheReference) {
   test::Random random("Grouped.ScaledCodesAreEncodedAsByTheReference");
