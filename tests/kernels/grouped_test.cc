@@ -434,6 +434,33 @@ TEST_P(Grouped, UnusualInputsHaveTheBitsOfTheReference) {
   }
 }
 
+// Several blocks of rows, and tiles of as many rows as there are registers for.
+TEST_P(Grouped, ManyRowsHaveTheBitsOfEachAlone) {
+  if (GetParam().gpu != nullptr) GTEST_SKIP() << "a GPU multiplies many rows in another way";
+  test::Random random("Grouped.ManyRowsHaveTheBitsOfEachAlone");
+  const auto expect = [&](const Weight& w) {
+    for (int64_t rows : {11, 12, 23, 301}) {
+      const Matrix x = Matrix::random(rows, w.cols, random);
+      const Matrix y = product(GetParam(), Compute::bf16, x, w, nullptr, 2);
+      for (int64_t r : {int64_t{0}, rows / 2, rows * 7 / 8, rows - 1})
+        ASSERT_TRUE(test::same_bits(
+            rows_of(y, r, 1), product(GetParam(), Compute::bf16, rows_of(x, r, 1), w, nullptr)))
+            << "row " << r << " of " << rows;
+    }
+  };
+  for (DType type : {DType::q4_k, DType::q4_0, DType::q6_k, DType::q8_0, DType::iq2_xs}) {
+    SCOPED_TRACE(dtype_name(type));
+    const auto blocks = test::random_blocks(type, 112, 512, random);
+    expect(test::block_weight(type, WeightLayout::packed, 112, 512, blocks).weight);
+  }
+  for (int64_t group : {16, 32, 128}) {
+    SCOPED_TRACE(testing::Message() << "groups of " << group);
+    expect(test::integer_layer(4, group, false, 112, 416, random)
+               .weight(WeightLayout::packed, encode_reference)
+               .weight);
+  }
+}
+
 TEST_P(Grouped, ARowThatIsNotFiniteSpoilsOnlyItself) {
   test::Random random("Grouped.ARowThatIsNotFiniteSpoilsOnlyItself");
   const auto blocks = test::random_blocks(DType::q4_k, 16, 512, random);
