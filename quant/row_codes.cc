@@ -113,9 +113,10 @@ void put_scales(const EncodeArgs& a) {
 void put_outers(const EncodeArgs& a) {
   const WeightFormat& format = a.to.format;
   if (format.outer_groups == 0) {
-    for (int64_t r = 0; r < a.rows; r += kPanelRows)
-      std::memcpy(a.to.outers + (a.first_row + r) / kPanelRows, a.source + number_at(a, r, 0, 0),
-                  sizeof(float));
+    float outer = 0;
+    std::memcpy(&outer, a.source + number_at(a, 0, 0, 0), sizeof outer);
+    const int64_t end = ceil_div(a.first_row + a.rows, kPanelRows);  // rows may begin in a panel
+    std::fill(a.to.outers + a.first_row / kPanelRows, a.to.outers + end, outer);
     return;
   }
   for_numbers(a, outers_of(format, a.to.cols), [&](int64_t r, int64_t i, int64_t at) {

@@ -491,8 +491,9 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   args.to_float = outers || (!zeros && format.scale_type == DType::f32);
   args.to_bytes = outers ? 4 : zeros ? 1 : dtype_bytes(format.scale_type);
   args.to = a.to.plane(a.plane);
-  // All panels have the outer scale that their tensor has.
-  const int64_t rows = of_panels ? ceil_div(a.rows, kPanelRows) : a.rows;
+  // All panels have the outer scale that their tensor has; rows may begin in a panel.
+  const int64_t rows =
+      of_panels ? ceil_div(a.first_row + a.rows, kPanelRows) - args.first_row : a.rows;
   launch(row_numbers_kernel, elementwise_launch(rows, args.each, 1), stream, args);
 }
 
