@@ -52,6 +52,11 @@ uint64_t few_rows_workspace_bytes(int64_t cols);
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
                      std::byte* workspace, Tensor y, Stream stream);
 
+// workspace: heads_workspace_bytes(columns of the weight), for weights in groups.
+uint64_t heads_workspace_bytes(int64_t head_cols);
+void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
+                    Tensor y, int64_t y_step, std::span<std::byte> workspace, Stream stream);
+
 // ---- encoding
 
 // Encodes to the row layout, with the bits of encode_reference; the source is aligned to its
@@ -64,9 +69,12 @@ void absolute_max(const std::byte* source, DType stored, int64_t source_stride, 
 
 // ---- KV cache
 
-// Checks what the cache's kernels need beyond kernels/kv_cache.h: keys and values of a multiple of
-// 8 elements, at most kMostHeadDim; runs and blocks of whole 8 bytes.
-inline constexpr int64_t kMostHeadDim = 256;
+// What the cache's kernels need beyond kernels/kv_cache.h: keys and values of a multiple of
+// kHeadUnit elements, at most kMostHeadDim; runs and blocks of whole kRunBytes.
+inline constexpr int64_t kHeadUnit = 4, kMostHeadDim = 1024, kRunBytes = 8;
+// Returns whether attention_wide alone takes it: the others take heads of multiples of 8 elements
+// up to 256, whose values are not the beginnings of their keys.
+bool is_wide(const KvCache& cache);
 void check_paged_cache(const KvCache& cache);
 
 // keys [n, kv_heads * key_dim], values [n, kv_heads * value_dim]; slots [n]: block * block_size +
@@ -85,6 +93,7 @@ struct AttentionSettings {
   float soft_cap = 0;                   // scores become soft_cap * tanh(score / soft_cap); 0: none
   const float* alibi_slopes = nullptr;  // [heads]: score += slope * (key - query position)
   const float* sinks = nullptr;  // [heads]: a logit in the softmax's sum that brings no value
+  ChosenPositions chosen = {};   // for attention_wide alone; from the first row on
 };
 
 // Blocks of each sequence: [sequences][stride], by position / block_size. Blocks wholly before the
@@ -110,6 +119,18 @@ uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, 
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
                       std::byte* workspace, Tensor out, Stream stream);
+
+// The same of any cache, for prompts, too, and to positions that are chosen: `longest` is then the
+// most that any row has of them.
+void attention_wide(Tensor q, const KvCache& cache, const BlockTables& tables,
+                    const DecodeRows& rows, const AttentionSettings& settings, std::byte* workspace,
+                    Tensor out, Stream stream);
+
+// workspace: choice_workspace_bytes of the rows and rows.longest, as of attention_decode.
+uint64_t choice_workspace_bytes(int64_t rows, int64_t longest);
+void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const BlockTables& tables,
+                      const DecodeRows& rows, const ChosenPositions& out, std::byte* workspace,
+                      Stream stream);
 
 // Prefill: chunks of consecutive tokens of one sequence, whose keys and values are stored already.
 // By tensor cores: q and the softmax's weights are rounded to bf16, sums are float32. For caches of

@@ -133,13 +133,22 @@ INSTANTIATE_TEST_SUITE_P(Bundled, CudaPaths, testing::ValuesIn(models_of_schemes
 // A prompt for a small model.
 const std::vector<int32_t> kIds{5, 17, 30, 2, 44, 9, 61, 7, 8, 50, 33, 12};
 
-TEST(CudaEngine, AttentionToLatentKeysIsRefused) {
-  try {
-    run_model(test::bundled_model("kimi_k2"), kIds, 1, emulated());
-    FAIL() << "accepted";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::refused);
-    EXPECT_THAT(e.what(), testing::HasSubstr("--device cuda"));
+TEST(CudaEngine, HeadsThatNoKernelTakesAreRefused) {
+  const std::unique_ptr<Backend> backend = simt::make_emulated_backend({});
+  KvCache cache{.kv_heads = 1, .key_dim = 576, .value_dim = 512, .latent = true};
+  backend->check_supported(cache);
+  for (const auto& [dim, tokens] : {std::pair{578, 16}, {1028, 16}, {12, 5}}) {
+    cache.key_dim = dim;
+    cache.dtype = DType::f8_e4m3;
+    cache.key_scale = cache.value_scale = 1;
+    cache.block_size = tokens;
+    try {
+      backend->check_supported(cache);
+      ADD_FAILURE() << dim << " elements are accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::refused);
+      EXPECT_THAT(e.what(), testing::HasSubstr("--device cuda"));
+    }
   }
 }
 

@@ -9,10 +9,10 @@ SCHEMES = ("none", "fp8", "fp8_dynamic", "int8", "fp8_dynamic_per_block")
 EXPERTS, FOUR_BITS, DELTA, MAMBA = SHAPES = ("qwen3_moe", "8b_gptq", "qwen3_5", "jamba")  # made beside that of --shape
 LOADS = 3
 # Filters of gpu_op_test. Products of many rows on a large scale are the library's, and take long.
-CHECKED_SUITES = {"attention": "Attention*", "experts": "Experts*", "states": "States*",
+CHECKED_SUITES = {"attention": "Attention*", "latent attention": "MultiplyHeads*:ChoosePositions*", "experts": "Experts*", "states": "States*",
                   "element-wise": "Elementwise*", "cache": "StoreKv*", "4-bit weights": "Grouped*",
                   "encoding": "Encode*", "linear layers": "*Linear*-*ManyRowsEqualFewRows"}
-RACES = ("attention", "experts", "states", "element-wise")
+RACES = ("attention", "latent attention", "experts", "states", "element-wise")
 CHECKED = {"memcheck": CHECKED_SUITES, "racecheck": {k: CHECKED_SUITES[k] for k in RACES}}
 
 
