@@ -251,13 +251,13 @@ struct ExpertMatrix {
 };
 
 // A layer's experts: down(activation(gate_multiplier * first rows of up(x)) * the rows of it from
-// `second` on).
+// `second` on), or what a clamped SwiGLU makes of both.
 struct ExpertWeights {
   int64_t count = 0;
   int64_t width = 0;  // columns of `down`
   ExpertMatrix up, down;
   int64_t second = 0;  // 0: there is nothing to multiply by
-  Activation activation = Activation::silu;
+  ActivationParams activation = {};
   float gate_multiplier = 1;
 };
 

@@ -52,4 +52,25 @@ __device__ inline float activated(Activation activation, float x) {
   }
 }
 
+// What an expert makes of a gate and its factor.
+struct Gating {
+  Activation kind;
+  float limit, alpha;  // of clamped_swiglu
+  float multiplier;    // of the gate
+};
+inline Gating gating_of(const ExpertWeights& w) {
+  return {w.activation.kind, w.activation.limit, w.activation.alpha, w.gate_multiplier};
+}
+
+// gated: the activation is multiplied by a factor.
+__device__ inline float gated_value(const Gating& a, float gate, float factor, bool gated) {
+  if (a.multiplier != 1) gate *= a.multiplier;
+  if (a.kind == Activation::clamped_swiglu) {
+    gate = fminf(gate, a.limit);
+    return gate / (1 + expf(-a.alpha * gate)) * (1 + fmaxf(fminf(factor, a.limit), -a.limit));
+  }
+  const float value = activated(a.kind, gate);
+  return gated ? value * factor : value;
+}
+
 }  // namespace sluice::cuda

@@ -88,7 +88,7 @@ std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const 
   if (!is_on_device(first.up()) || !is_on_device(first.down())) return std::nullopt;
   w.width = w.down.first.cols;
   w.second = spec.up.parts.size() > 1 ? first.up().part_begin(1) : 0;
-  w.activation = spec.activation;
+  w.activation = {.kind = spec.activation, .limit = spec.limit, .alpha = spec.alpha};
   w.gate_multiplier = spec.gate_multiplier;
   if (!kernels.computes_experts(w, spec_.choice.used)) return std::nullopt;
   const auto up = matrix_of(experts_, [](const Mlp& m) -> const Linear& { return m.up(); });

@@ -20,6 +20,7 @@
 #include "tests/engine/speculating.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
+#include "tests/support/simt/emulator.h"
 
 namespace sluice {
 namespace {
@@ -150,6 +151,26 @@ TEST(CudaEngine, HeadsThatNoKernelTakesAreRefused) {
       EXPECT_THAT(e.what(), testing::HasSubstr("--device cuda"));
     }
   }
+}
+
+// Of a step with one row: norm and product of q, k and v; rotation and cache, attention and its
+// product; norm, product of gate and up, activation, product of down.
+TEST(CudaEngine, ADenseLayerIsNineLaunches) {
+  auto of_a_step = [](int64_t layers) {
+    test::SmallModel model(0, 67, 1, layers);
+    Session session(options_for(model.path(), emulated()));
+    session.place(session.run_shape(12, 4, 1));
+    LoadProgress progress;
+    session.load(progress, {});
+    Sequence sequence = session.runner().new_sequence();
+    int64_t before = 0;
+    for (const int32_t id : {5, 17}) {
+      before = simt::counts().launches;
+      session.runner().logits(session.runner().decode(sequence, {&id, 1}));
+    }
+    return simt::counts().launches - before;
+  };
+  EXPECT_EQ(of_a_step(2) - of_a_step(1), 9);
 }
 
 // Every order of work that events and streams allow gives the same bits:

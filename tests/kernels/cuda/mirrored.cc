@@ -362,7 +362,7 @@ class MirroredKernels final : public Kernels {
   }
   // All experts' memory, from the first one's codes to the last one's bias.
   static ExpertMatrix read(Mirror& m, const ExpertMatrix& matrix, int64_t count) {
-    m.read(matrix.first.data, count * matrix.step);
+    m.read(matrix.first.data, count * matrix.step);  // other planes lie behind the codes
     ExpertMatrix on_device = matrix;
     on_device.first = m.read(matrix.first);
     on_device.bias = m.read(matrix.bias, matrix.first.rows);
