@@ -336,6 +336,14 @@ class Kernels {
   // order of columns, x is permuted to it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
+  // linear(), and then the first `width` columns of y = activation(them) * those from `second` on.
+  // What the others hold is nobody's.
+  virtual void linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width,
+                               int64_t second, const ActivationParams& activation, Tensor y) const {
+    linear(x, w, bias, y);
+    activate(activation, y.columns(0, width), y.columns(second, width), y.columns(0, width));
+  }
+
   // y_h = x_h W_h of each head, or x_h W_h^T, in float32. Heads begin at each
   // x_step columns of x, and y_step of y; a row of W is one of x's elements, or
   // y's. A plain product is summed in y, row after row of W, so that a head's

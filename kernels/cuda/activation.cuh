@@ -1,8 +1,8 @@
 // Activations of one number.
 #pragma once
 
+#include "kernels/cuda/ops.h"
 #include "kernels/cuda/simt.h"
-#include "kernels/kernels.h"
 
 namespace sluice::cuda {
 
@@ -52,12 +52,6 @@ __device__ inline float activated(Activation activation, float x) {
   }
 }
 
-// What an expert makes of a gate and its factor.
-struct Gating {
-  Activation kind;
-  float limit, alpha;  // of clamped_swiglu
-  float multiplier;    // of the gate
-};
 inline Gating gating_of(const ExpertWeights& w) {
   return {w.activation.kind, w.activation.limit, w.activation.alpha, w.gate_multiplier};
 }

@@ -86,6 +86,16 @@ void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y)
   }
 }
 
+void CudaKernels::linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width,
+                                  int64_t second, const ActivationParams& activation,
+                                  Tensor y) const {
+  if (x.rows > kFewRows || !gated_fits(w, second, activation, compute_))
+    return Kernels::linear_activate(x, w, bias, width, second, activation, y);
+  check(few_rows_workspace_bytes(w.cols) <= scratch_.size(), "linear: workspace");
+  const GatedRows gated{{activation.kind, activation.limit, activation.alpha, 1}, width, second};
+  linear_few_rows(x, w, bias, compute_, scratch_.data(), y, stream_.handle(), gated);
+}
+
 void CudaKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices,
                                  HeadProduct product, Tensor y, int64_t y_step) const {
   cuda::multiply_heads(x, x_step, matrices, product, y, y_step, scratch_, stream_.handle());

@@ -28,6 +28,8 @@ class CudaKernels final : public Kernels {
                 Tensor y) const override;
   void sum_squares(Tensor x, Tensor sums) const override;
   void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
+  void linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width, int64_t second,
+                       const ActivationParams& activation, Tensor y) const override;
   void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
                       Tensor y, int64_t y_step) const override;
   void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin) const override;

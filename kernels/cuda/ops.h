@@ -49,8 +49,24 @@ inline constexpr int64_t kFewRows = 16;
 // float32 (a router) and needs no scratch, so that a prompt is one launch.
 int64_t most_rows(const Weight& w, Compute compute);
 uint64_t few_rows_workspace_bytes(int64_t cols);
+// A gate and its factor become activation(multiplier * gate) * factor, or what a clamped SwiGLU
+// makes of them.
+struct Gating {
+  Activation kind = Activation::identity;
+  float limit = 0, alpha = 0;  // of clamped_swiglu
+  float multiplier = 1;
+};
+// The gate's rows of a weight are the first `width`, and its factor's those from `second` on.
+struct GatedRows {
+  Gating gating = {};
+  int64_t width = 0;  // 0: a product is stored as it is
+  int64_t second = 0;
+};
+// Returns whether linear_few_rows can store what is made of both in the place of the gate.
+bool gated_fits(const Weight& w, int64_t second, const ActivationParams& activation,
+                Compute compute);
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
-                     std::byte* workspace, Tensor y, Stream stream);
+                     std::byte* workspace, Tensor y, Stream stream, const GatedRows& gated = {});
 
 // workspace: heads_workspace_bytes(columns of the weight), for weights in groups.
 uint64_t heads_workspace_bytes(int64_t head_cols);
@@ -69,7 +85,7 @@ void absolute_max(const std::byte* source, DType stored, int64_t source_stride, 
 
 // ---- KV cache
 
-// What the cache's kernels need beyond kernels/kv_cache.h: keys and values of a multiple of
+// Needs of the cache's kernels beyond kernels/kv_cache.h: keys and values of a multiple of
 // kHeadUnit elements, at most kMostHeadDim; runs and blocks of whole kRunBytes.
 inline constexpr int64_t kHeadUnit = 4, kMostHeadDim = 1024, kRunBytes = 8;
 // Returns whether attention_wide alone takes it: the others take heads of multiples of 8 elements

@@ -40,9 +40,7 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
 namespace {
 
 // Returns whether the device's memory has a matrix, as one.
-bool is_on_device(const Linear& linear) {
-  return linear.weight().stream == nullptr && !linear.weight().value.is_meta();
-}
+bool is_on_device(const Linear& linear) { return linear.weight().is_resident(); }
 
 // One matrix of all experts. nullopt: they are not of one format, or do not lie at equal steps.
 template <class Get>

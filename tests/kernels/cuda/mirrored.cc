@@ -164,6 +164,16 @@ class MirroredKernels final : public Kernels {
     y = m.write(y);
     m.run([&] { kernels_.linear(x, w, bias, y); });
   }
+  void linear_activate(Tensor x, const Weight& weight, const float* bias, int64_t width,
+                       int64_t second, const ActivationParams& activation,
+                       Tensor y) const override {
+    Mirror m;
+    const Weight w = m.read(weight);
+    bias = m.read(bias, weight.rows);
+    x = m.read(x);
+    y = m.write(y);
+    m.run([&] { kernels_.linear_activate(x, w, bias, width, second, activation, y); });
+  }
   void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
                       Tensor y, int64_t y_step) const override {
     Mirror m;
