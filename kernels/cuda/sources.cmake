@@ -8,7 +8,8 @@ function(sluice_cuda_units units)
     "finish_sums gemv_i8 likeliest linear norm route"
     "expert_lists round_rows scan selective_scan"
     "store_kv top_logits unpack"
-    attention_decode attention_prefill encode experts_few experts_many gemv_grouped gemv_mma grouped)
+    attention_combine attention_decode attention_prefill attention_wide choose_positions encode experts_few experts_grouped
+    experts_many gemv_grouped gemv_mma grouped multiply_heads)
   set(all "")
   foreach(sources ${together})
     separate_arguments(sources)
