@@ -137,7 +137,7 @@ struct AttentionParams {
   // [heads], a logit that takes part in the softmax's sum and brings no value (gpt-oss,
   // arXiv:2309.17453); empty: none
   std::span<const float> sinks = {};
-  ChosenPositions chosen = {};  // without a window or a chunk; CPU only
+  ChosenPositions chosen = {};  // of a latent cache, without a window or a chunk
 };
 
 inline int64_t first_attended(const AttentionParams& p, int64_t position) {
@@ -251,13 +251,13 @@ struct ExpertMatrix {
 };
 
 // A layer's experts: down(activation(gate_multiplier * first rows of up(x)) * the rows of it from
-// `second` on).
+// `second` on), or what a clamped SwiGLU makes of both.
 struct ExpertWeights {
   int64_t count = 0;
   int64_t width = 0;  // columns of `down`
   ExpertMatrix up, down;
   int64_t second = 0;  // 0: there is nothing to multiply by
-  Activation activation = Activation::silu;
+  ActivationParams activation = {};
   float gate_multiplier = 1;
 };
 
@@ -274,6 +274,9 @@ struct HeadMatrices {
   int64_t first_row = 0;  // of the tile
   int64_t heads = 0;
   int64_t rows = 0;
+  // Elements of x behind a head's rows that a plain product puts behind its columns of y as they
+  // are.
+  int64_t tail = 0;
 };
 // The matrix W of a head as it is, x W, or transposed, x W^T.
 enum class HeadProduct : uint8_t { plain, transposed };
@@ -333,15 +336,21 @@ class Kernels {
   // order of columns, x is permuted to it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
+  // linear(), and then the first `width` columns of y = activation(them) * those from `second` on.
+  // What the others hold is nobody's.
+  virtual void linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width,
+                               int64_t second, const ActivationParams& activation, Tensor y) const {
+    linear(x, w, bias, y);
+    activate(activation, y.columns(0, width), y.columns(second, width), y.columns(0, width));
+  }
+
   // y_h = x_h W_h of each head, or x_h W_h^T, in float32. Heads begin at each
   // x_step columns of x, and y_step of y; a row of W is one of x's elements, or
   // y's. A plain product is summed in y, row after row of W, so that a head's
   // tiles come in order. MLA's (arXiv:2405.04434, 2.1.2) keys and values,
-  // absorbed into queries and outputs. CPU only.
-  virtual void multiply_heads(Tensor /*x*/, int64_t /*x_step*/, const HeadMatrices& /*matrices*/,
-                              HeadProduct /*product*/, Tensor /*y*/, int64_t /*y_step*/) const {
-    check(false, "multiply_heads: kernels that compute it");
-  }
+  // absorbed into queries and outputs.
+  virtual void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices,
+                              HeadProduct product, Tensor y, int64_t y_step) const = 0;
 
   // Rotates pairs of each head's first rope_dim elements, in place. x [n, heads
   // * head_dim]; cos, sin [n, rope_dim / 2].
@@ -376,12 +385,9 @@ class Kernels {
   // Chooses the out.most positions of each row's sequence up to itself that have the largest
   // scores, and of equal ones the lowest. A score is the sum over heads of weight * max(0, q key):
   // the indexer of DeepSeek-V3.2 (arXiv:2512.02556, 2.1) without its factors of all scores. q [n,
-  // heads
-  // * key_dim], weights [n, heads]; all heads have the cache's one key of a position. CPU only.
-  virtual void choose_positions(Tensor /*q*/, Tensor /*weights*/, const KvCache& /*keys*/,
-                                const KvRows& /*rows*/, const ChosenPositions& /*out*/) const {
-    check(false, "choose_positions: kernels that compute it");
-  }
+  // heads * key_dim], weights [n, heads]; all heads have the cache's one key of a position.
+  virtual void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const KvRows& rows,
+                                const ChosenPositions& out) const = 0;
 
   // out = activation(x) * up; without `up` (null data), activation(x). out may
   // be x. A clamped SwiGLU has an `up`.

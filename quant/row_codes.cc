@@ -1,6 +1,7 @@
 #include "quant/row_codes.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -59,6 +60,52 @@ void put_tables(const EncodeArgs& a) {
                 to.tables);
 }
 
+// Puts the first `words` words of a panel's rows, all of them whole, from row `r` on: some words of
+// each row at a time, which then are columns of the panel.
+template <int kBits, bool kHighFirst>
+void put_panel(const EncodeArgs& a, int64_t r, int64_t words, uint32_t* out) {
+  constexpr int64_t kWords = 16;
+  const uint32_t signs = a.words.is_signed ? 0x80808080 : 0;
+  const int64_t rows = std::min(kPanelRows, a.rows - r);
+  std::array<std::array<uint32_t, kWords>, kPanelRows> some{};
+  for (int64_t w = 0; w < words; w += kWords) {
+    const int64_t count = std::min(kWords, words - w);
+    for (int64_t i = 0; i < rows; ++i) {
+      auto& row = some[static_cast<size_t>(i)];
+      std::memcpy(row.data(), a.row(r + i) + w * 4, static_cast<size_t>(count * 4));
+      for (uint32_t& word : row) {
+        if (kHighFirst) word = (word & 0x0f0f0f0f) << 4 | (word >> 4 & 0x0f0f0f0f);
+        word = paired_codes(word ^ signs, kBits);
+      }
+    }
+    for (int64_t k = 0; k < count; ++k)
+      for (int64_t i = 0; i < kPanelRows; ++i)
+        out[(w + k) * kPanelRows + i] = some[static_cast<size_t>(i)][static_cast<size_t>(k)];
+  }
+}
+
+template <int kBits>
+void put_panel(const EncodeArgs& a, int64_t r, int64_t words, uint32_t* out) {
+  a.words.high_first ? put_panel<kBits, true>(a, r, words, out)
+                     : put_panel<kBits, false>(a, r, words, out);
+}
+
+// Returns how many words of each row it has put: those before the last one that is not whole, where
+// columns stay in their order.
+int64_t put_whole_words(const EncodeArgs& a, int64_t words) {
+  const Weight& to = a.to;
+  const int bits = to.format.bits;
+  if (to.format.layout != WeightLayout::packed || a.places != nullptr) return 0;
+  const int64_t whole = to.cols * bits / 32;
+  for (int64_t r = 0; r < a.rows; r += kPanelRows) {
+    auto* out = reinterpret_cast<uint32_t*>(to.data) + (a.first_row + r) * words;
+    if (bits == 2) put_panel<2>(a, r, whole, out);
+    if (bits == 4) put_panel<4>(a, r, whole, out);
+    if (bits == 8) put_panel<8>(a, r, whole, out);
+  }
+  return whole;
+}
+
 void put_codes(const EncodeArgs& a) {
   const Weight& to = a.to;
   const int bits = to.format.bits;
@@ -66,13 +113,15 @@ void put_codes(const EncodeArgs& a) {
   const int64_t apart = packed ? kPanelRows : 1, words = ceil_div(to.cols, kRunCols) * bits;
   const int64_t rows = packed ? ceil_div(a.rows, kPanelRows) * kPanelRows : a.rows;
   const int64_t row_bytes = ceil_div(to.cols * bits, 8), word_cols = 32 / bits;
+  check(bits == 2 || bits == 4 || bits == 8, "words of whole codes");
   put_tables(a);
-  for (int64_t r = 0; r < rows; ++r) {
+  const int64_t first = put_whole_words(a, words);
+  for (int64_t r = 0; r < rows && first < words; ++r) {
     const int64_t row = a.first_row + r;
     auto* out = reinterpret_cast<uint32_t*>(to.data) +
                 (packed ? row / kPanelRows * words * kPanelRows + row % kPanelRows : row * words);
-    for (int64_t w = 0; w < words; ++w) out[w * apart] = 0;
-    for (int64_t w = 0; r < a.rows && w < words; ++w) {
+    for (int64_t w = first; w < words; ++w) out[w * apart] = 0;
+    for (int64_t w = first; r < a.rows && w < words; ++w) {
       const uint32_t word = code_word(a, a.row(r) + w * 4, row_bytes - w * 4);
       if (a.places == nullptr) {
         out[w * apart] = paired_codes(word, bits);
@@ -95,7 +144,26 @@ float scale_of(const EncodeArgs& a, const std::byte* from) {
   return stored_scale(bytes, a.to.format.scale_type, nullptr, 0) * a.factor;
 }
 
+// Scales of a byte, which lie beside each other, go where the panels have them.
+void put_byte_scales(const EncodeArgs& a) {
+  const int64_t each = groups_of(a.to.format, a.to.cols);
+  const int64_t rows = ceil_div(a.rows, kPanelRows) * kPanelRows;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t row = a.first_row + r;
+    std::byte* to = a.to.group_scales + row / kPanelRows * each * kPanelRows + row % kPanelRows;
+    const std::byte* from = r < a.rows ? a.source + number_at(a, r, 0, 1) : nullptr;
+    for (int64_t g = 0; g < each; ++g)
+      to[g * kPanelRows] = from != nullptr ? from[g] : std::byte{0};
+  }
+}
+
+bool has_byte_scales(const EncodeArgs& a) {
+  return a.flat == 0 && a.sharing > 0 && dtype_bytes(a.stored) == 1 &&
+         dtype_bytes(a.to.format.scale_type) == 1;
+}
+
 void put_scales(const EncodeArgs& a) {
+  if (has_byte_scales(a) && a.to.format.layout == WeightLayout::packed) return put_byte_scales(a);
   const auto bytes = static_cast<size_t>(dtype_bytes(a.to.format.scale_type));
   for_numbers(a, groups_of(a.to.format, a.to.cols), [&](int64_t r, int64_t g, int64_t at) {
     std::byte* to = a.to.group_scales + at * static_cast<int64_t>(bytes);
@@ -113,9 +181,10 @@ void put_scales(const EncodeArgs& a) {
 void put_outers(const EncodeArgs& a) {
   const WeightFormat& format = a.to.format;
   if (format.outer_groups == 0) {
-    for (int64_t r = 0; r < a.rows; r += kPanelRows)
-      std::memcpy(a.to.outers + (a.first_row + r) / kPanelRows, a.source + number_at(a, r, 0, 0),
-                  sizeof(float));
+    float outer = 0;
+    std::memcpy(&outer, a.source + number_at(a, 0, 0, 0), sizeof outer);
+    const int64_t end = ceil_div(a.first_row + a.rows, kPanelRows);  // rows may begin in a panel
+    std::fill(a.to.outers + a.first_row / kPanelRows, a.to.outers + end, outer);
     return;
   }
   for_numbers(a, outers_of(format, a.to.cols), [&](int64_t r, int64_t i, int64_t at) {
@@ -183,6 +252,13 @@ EncodeStats row_code_stats(const EncodeArgs& a) {
   const int64_t each = !outers                    ? groups_of(format, a.to.cols)
                        : format.outer_groups == 0 ? 1
                                                   : outers_of(format, a.to.cols);
+  if (!outers && format.scale_type == DType::f8_e8m0 && has_byte_scales(a) && a.factor == 1) {
+    for (int64_t r = 0; r < a.rows; ++r) {
+      const std::byte* from = a.source + number_at(a, r, 0, 1);
+      stats.not_finite += std::count(from, from + each, std::byte{0xff});  // its only NaN
+    }
+    return stats;
+  }
   for (int64_t r = 0; r < a.rows; ++r) {
     for (int64_t i = 0; i < each; ++i) {
       const std::byte* from = a.source + number_at(a, r, i, step);

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Trains the demo model: a small Llama-architecture model with its own tokenizer.
 
+--experts trains one with experts instead: Qwen3-MoE's architecture, the same text and tokenizer.
+--traces FILE then writes which experts its routers choose.
+
 Needs torch, transformers, tokenizers and safetensors, and the texts of the Debian
 packages that demo_corpus.py names: install them, or let --fetch download and unpack
 them into a temporary folder (it installs nothing).
 
     python tools/train_demo_model.py --fetch --minutes 40 --work build/demo --out tools/demo-model
+    python tools/train_demo_model.py --experts --fetch --threads 1 --minutes 30 --work build/moe \
+        --out tools/demo-moe-model --traces tests/data/experts/traces.txt
 
 trains for 40 minutes of wall time (the learning rate follows the clock; --steps makes
 it follow the step count instead) and leaves a checkpoint in the work folder every few
@@ -25,9 +30,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import demo_corpus
+import router_traces
 
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"  # token ids 0 and 1
 # A text model: what the user writes begins a paragraph, and the answer continues it.
@@ -36,7 +42,7 @@ CHAT_TEMPLATE = (
     "{% if not loop.first and message.role != 'assistant' %}{{ '\\n\\n' }}{% endif %}"
     "{{ message.content }}{% endfor %}")
 SHARDS = 3
-CONFIG = {
+LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "attention_bias": False,
     "attention_dropout": 0.0,
@@ -62,6 +68,39 @@ CONFIG = {
     "use_cache": True,
     "vocab_size": 4096,
 }
+QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 0,
+    "decoder_sparse_step": 1,
+    "eos_token_id": 1,
+    "head_dim": 32,
+    "hidden_act": "silu",
+    "hidden_size": 128,
+    "initializer_range": 0.02,
+    "intermediate_size": 384,
+    "max_position_embeddings": 1024,
+    "mlp_only_layers": [],
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 64,
+    "norm_topk_prob": True,
+    "num_attention_heads": 4,
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 6,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": None,
+    "rope_theta": 10000.0,
+    "router_aux_loss_coef": 0.001,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "vocab_size": 4096,
+}
+# A small share of the loss: no expert dies, and routers still prefer some.
+BALANCE = QWEN3_MOE["router_aux_loss_coef"]
 DEFINITION = (
     "validation.txt is tokenized as a whole with one <|begin_of_text|> in front and cut into "
     "windows of 1024 consecutive tokens without overlap (the last may be shorter); in each window "
@@ -72,12 +111,12 @@ DEFINITION = (
 README = """\
 # Demo model
 
-A small Llama-architecture language model with its own tokenizer, for trying Sluice out and for
+A small language model of {family}'s architecture with its own tokenizer, for trying Sluice out and for
 its tests. It writes sentences in the manner of Jane Austen and of the King James Version of the
 Bible, according to how the prompt begins. It knows nothing and follows no instructions.
 
 * {parameters:,} parameters, BF16, {megabytes:.1f} MB in three shards (a layer straddles two of them)
-* 8 layers, hidden size 256, 4 heads of 64 with 2 key/value heads, intermediate size 704, tied
+* {num_hidden_layers} layers, hidden size {hidden_size}, {num_attention_heads} heads of {head_dim} with {num_key_value_heads} key/value heads, {mlp}, tied
   embeddings, RoPE with theta 10000, at most 1024 positions
 * byte-level BPE tokenizer of 4096 tokens, trained on the same text; `<|begin_of_text|>` (id 0) is
   put in front of every text, `<|end_of_text|>` (id 1) ends one
@@ -105,11 +144,11 @@ tokenizer was trained on: {chapters}.
 
 ## Training
 
-By `tools/train_demo_model.py` on a CPU: {seen:.1f} million tokens, {epochs:.1f} passes over
+By `tools/train_demo_model.py{option}` on a CPU: {seen:.1f} million tokens, {epochs:.1f} passes over
 {text_tokens:,}; {optimizer}, peak learning rate {lr:g} with warm-up and a cosine decay, weight decay
 {weight_decay:g}, {batch} tokens a step, sequences of 512 and in the last 30% of 1024 tokens, BF16
 autocast over float32 weights, rounded to BF16 at the end. The schedule follows the clock, so that
-another run gives a similar model and not the same one.
+another run gives a similar model and not the same one.{balance}
 
 ## Perplexity
 
@@ -118,13 +157,33 @@ another run gives a similar model and not the same one.
 """
 
 
+FAMILIES = {
+    "llama": {"family": "Llama", "mlp": "intermediate size 704", "option": "",
+              "muon": "Muon (embedding and norms: AdamW)", "balance": ""},
+    "qwen3_moe": {
+        "family": "Qwen3-MoE", "mlp": "16 experts of intermediate size 64, of which a token has 2",
+        "option": " --experts", "muon": "Muon (embedding, norms, routers and experts: AdamW)",
+        "balance": (" The routers' balance is\na thousandth of the loss, so that they "
+                    "prefer some experts to others, as those of large models do.")},
+}
+
+
+def new_model(config):
+    """A model with random weights in float32; experts are computed one by one."""
+    config = AutoConfig.for_model(**{**config, "torch_dtype": "float32"})
+    if getattr(config, "num_experts", 0):
+        config.output_router_logits = True
+        config._experts_implementation = "eager"
+    return AutoModelForCausalLM.from_config(config).float()
+
+
 def train_tokenizer(texts):
     """Byte-level BPE in the manner of GPT-2, which puts BOS in front of every text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=CONFIG["vocab_size"], special_tokens=[BOS, EOS], show_progress=False,
+        vocab_size=LLAMA["vocab_size"], special_tokens=[BOS, EOS], show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
     tokenizer.post_processor = processors.Sequence([
         processors.ByteLevel(trim_offsets=False),
@@ -169,9 +228,11 @@ def perplexity(model, ids, window, autocast=False):
 
 
 def make_optimizers(model, args):
-    """Muon for the matrices of the layers; AdamW for the embedding and the norms."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n]
+    """Muon for the matrices of the layers; AdamW for the embedding, the norms, routers and experts."""
+    def is_matrix(name, p):
+        return p.ndim == 2 and "embed" not in name and ".mlp.gate." not in name and ".experts." not in name
+    matrices = [p for n, p in model.named_parameters() if is_matrix(n, p)]
+    others = [p for n, p in model.named_parameters() if not is_matrix(n, p)]
     if args.optimizer == "adamw":
         groups = [{"params": matrices, "weight_decay": args.weight_decay},
                   {"params": others, "weight_decay": 0.0}]
@@ -183,16 +244,17 @@ def make_optimizers(model, args):
 
 def train(args, tokenizer, documents, validation_ids, checkpoint):
     torch.manual_seed(args.seed)
-    model = LlamaForCausalLM(LlamaConfig(**CONFIG)).float().train()
+    model = new_model(args.config).train()
     seen, progress = 0, 0.0
     if args.resume:
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         seen, progress = saved["seen"], saved["progress"]
-    compiled = torch.compile(model, dynamic=False)
+    # The rows of an expert are others in each step: nothing to compile.
+    compiled = model if args.experts else torch.compile(model, dynamic=False)
     optimizers = make_optimizers(model, args)
     encoded = tokenizer.encode_batch([text for _, text in documents])
-    batches = Batches([e.ids + [CONFIG["eos_token_id"]] for e in encoded], args.seed + seen)
+    batches = Batches([e.ids + [args.config["eos_token_id"]] for e in encoded], args.seed + seen)
     size = sum(len(d) for d in batches.documents)
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {size} tokens of text")
 
@@ -207,11 +269,13 @@ def train(args, tokenizer, documents, validation_ids, checkpoint):
         warm = min(1.0, (step + 1) / args.warmup)
         rate = args.lr * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
         # Mostly short sequences, then full length, so that all positions are trained.
-        length = 512 if progress < 0.7 else CONFIG["max_position_embeddings"]
+        length = 512 if progress < 0.7 else args.config["max_position_embeddings"]
         inputs, targets = batches.next(args.batch // length, length)
         with torch.autocast("cpu", torch.bfloat16):
-            logits = compiled(input_ids=inputs, use_cache=False).logits
-        loss = F.cross_entropy(logits.float().view(-1, CONFIG["vocab_size"]), targets.reshape(-1))
+            out = compiled(input_ids=inputs, use_cache=False)
+        loss = F.cross_entropy(out.logits.float().view(-1, args.config["vocab_size"]), targets.reshape(-1))
+        if args.experts:
+            loss = loss + BALANCE * out.aux_loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -241,9 +305,25 @@ def write_json(path, value):
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def one_tensor_an_expert(state):
+    """Names and tensors as checkpoints have them: experts are apart, gate and up too."""
+    for name, tensor in state.items():
+        if ".experts." not in name or tensor.ndim != 3:
+            yield name, tensor
+            continue
+        prefix, kind = name.rsplit(".", 1)
+        for e, matrix in enumerate(tensor):
+            if kind == "gate_up_proj":
+                for part, half in zip(("gate_proj", "up_proj"), matrix.chunk(2)):
+                    yield f"{prefix}.{e}.{part}.weight", half
+            else:
+                yield f"{prefix}.{e}.{kind}.weight", matrix
+
+
 def write_shards(state, out):
     """BF16 shards of about equal size, cut between tensors and not between layers."""
-    state = {n: t.to(torch.bfloat16).contiguous() for n, t in state.items() if n != "lm_head.weight"}
+    state = {n: t.to(torch.bfloat16).contiguous() for n, t in one_tensor_an_expert(state)
+             if n != "lm_head.weight"}
     total = sum(t.nbytes for t in state.values())
     shards, at = [{} for _ in range(SHARDS)], 0
     for name, tensor in state.items():
@@ -266,7 +346,8 @@ def export(args, tokenizer, validation, checkpoint):
     """Writes the folder and measures it by what was written."""
     out, saved = args.out, torch.load(checkpoint)
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "config.json", CONFIG)
+    config = args.config
+    write_json(out / "config.json", config)
     write_json(out / "generation_config.json", {"bos_token_id": 0, "eos_token_id": 1})
     tokenizer.save(str(out / "tokenizer.json"))
     special = {"bos_token": BOS, "eos_token": EOS}
@@ -276,30 +357,33 @@ def export(args, tokenizer, validation, checkpoint):
             str(i): {"content": token, "lstrip": False, "normalized": False, "rstrip": False,
                      "single_word": False, "special": True} for i, token in enumerate((BOS, EOS))},
         **special, "chat_template": CHAT_TEMPLATE, "clean_up_tokenization_spaces": False,
-        "model_max_length": CONFIG["max_position_embeddings"],
+        "model_max_length": config["max_position_embeddings"],
         "tokenizer_class": "PreTrainedTokenizerFast"})
     (out / "validation.txt").write_text(validation)
     names = write_shards(saved["model"], out)
 
-    state = {n: t.float() for name in names for n, t in load_file(out / name).items()}
-    model = LlamaForCausalLM(LlamaConfig(**{**CONFIG, "torch_dtype": "float32"})).float().eval()
-    missing = model.load_state_dict(state, strict=False).missing_keys
-    if missing not in ([], ["lm_head.weight"]):
-        raise SystemExit(f"not in the shards: {missing}")
-    model.tie_weights()
+    model, found = AutoModelForCausalLM.from_pretrained(
+        out, dtype=torch.float32, output_loading_info=True)
+    missing = set(found["missing_keys"]) - {"lm_head.weight"}
+    if missing or found["unexpected_keys"]:
+        raise SystemExit(f"not in the shards: {missing}; not in the model: {found['unexpected_keys']}")
+    model.eval()
     ids = tokenizer.encode(validation).ids
-    value, count = perplexity(model, ids, CONFIG["max_position_embeddings"])
+    value, count = perplexity(model, ids, config["max_position_embeddings"])
     write_json(out / "expected.json",
                {"perplexity": round(value, 4), "tokens": count, "definition": DEFINITION})
     (out / "README.md").write_text(README.format(
-        parameters=sum(t.numel() for t in state.values()),
+        **config, **FAMILIES[config["model_type"]],
+        parameters=sum(p.numel() for p in model.parameters()),
         megabytes=sum((out / name).stat().st_size for name in names) / 1e6,
         text_tokens=saved["size"], seen=saved["seen"] / 1e6, epochs=saved["seen"] / saved["size"],
-        optimizer={"adamw": "AdamW", "muon": "Muon (embedding and norms: AdamW)"}[args.optimizer],
+        optimizer={"adamw": "AdamW", "muon": FAMILIES[config["model_type"]]["muon"]}[args.optimizer],
         lr=args.lr, weight_decay=args.weight_decay, batch=args.batch, perplexity=value, count=count,
         definition=DEFINITION, validation_bytes=len(validation.encode()),
         chapters=", ".join(demo_corpus.VALIDATION)))
     print(f"{out}: validation perplexity {value:.4f} over {count} tokens")
+    if args.traces:
+        router_traces.write(model, tokenizer, args.held_out, args.traces)
 
 
 def main():
@@ -309,6 +393,8 @@ def main():
     parser.add_argument("--fetch", action="store_true", help="download them (apt-get) instead")
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for checkpoints")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the model")
+    parser.add_argument("--experts", action="store_true", help="train the model with experts")
+    parser.add_argument("--traces", type=pathlib.Path, help="file for its routers' choices")
     parser.add_argument("--minutes", type=float, default=40, help="wall time to train (default 40)")
     parser.add_argument("--steps", type=int, help="steps to train, whatever time they take")
     parser.add_argument("--export-only", action="store_true", help="write the last checkpoint")
@@ -323,10 +409,14 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
 
+    if args.traces and not args.experts:
+        parser.error("--traces needs --experts")
+    args.config = QWEN3_MOE if args.experts else LLAMA
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
     checkpoint = args.work / "checkpoint.pt"
     documents, held_out = demo_corpus.load(args.root, args.fetch)
+    args.held_out = dict(held_out)
     validation = "\n\n".join(text for _, text in held_out) + "\n"
     tokenizer = train_tokenizer(text for _, text in documents)
     if not args.export_only:

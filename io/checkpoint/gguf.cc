@@ -203,9 +203,31 @@ void read_metadata(HeaderReader& in, uint64_t count, GgufHeader& header) {
   }
 }
 
-uint64_t alignment_of(const Json& values, const std::string& where) {
+// Returns whether the data would end with the file.
+bool ends_with_file(const GgufHeader& header, uint64_t header_end, uint64_t alignment) {
+  uint64_t end = 0;
+  for (const StoredTensor& tensor : header.tensors) {
+    if (tensor.offset % alignment != 0 || tensor.offset > header.file.size) return false;
+    end = std::max(end, tensor.offset + tensor.bytes);
+  }
+  const uint64_t begin = round_up(header_end, alignment);
+  return begin + end == header.file.size || begin + round_up(end, alignment) == header.file.size;
+}
+
+// gguf-py writes the alignment into the first part of a model alone, and aligns all parts by it.
+uint64_t alignment_of_part(const GgufHeader& header, uint64_t header_end) {
+  for (uint64_t alignment : {kDefaultAlignment, 8ul, 16ul, 64ul, 128ul, 256ul, 512ul, 1024ul,
+                             2048ul, 4096ul, 8192ul, 16384ul, 32768ul, 65536ul})
+    if (ends_with_file(header, header_end, alignment)) return alignment;
+  return kDefaultAlignment;
+}
+
+// Tensors of `header` have their offsets from the beginning of the data.
+uint64_t alignment_of(const GgufHeader& header, uint64_t header_end, const std::string& where) {
   const char* kKey = "general.alignment";
-  if (!values.contains(kKey)) return kDefaultAlignment;
+  const Json& values = header.values;
+  if (!values.contains(kKey))
+    return values.contains("split.no") ? alignment_of_part(header, header_end) : kDefaultAlignment;
   const auto alignment =
       static_cast<uint64_t>(JsonFields(values, where).integer(kKey, 0, INT32_MAX));
   if (!std::has_single_bit(alignment)) {
@@ -326,7 +348,7 @@ GgufHeader read_gguf_header(const std::filesystem::path& path, std::string name)
   const uint64_t keys = read_count(in, "keys of metadata", kMaxKeys);
   read_metadata(in, keys, header);
   for (uint64_t i = 0; i < tensors; ++i) header.tensors.push_back(read_tensor(in));
-  const uint64_t alignment = alignment_of(header.values, in.where());
+  const uint64_t alignment = alignment_of(header, in.at(), in.where());
   place_tensors(header.tensors, header.file, round_up(in.at(), alignment), alignment, in.where());
   return header;
 }

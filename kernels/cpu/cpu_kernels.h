@@ -51,7 +51,7 @@ class CpuKernels final : public Kernels {
 
  private:
   void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y) const;
-  cpu::GroupedInputs grouped_inputs(const WeightFormat& format, int64_t rows) const;
+  void choose_inputs(const WeightFormat& format, cpu::GroupedJob& job) const;
   void pack_whole_row(const float* x, int64_t cols, int64_t row, const cpu::GroupedJob& job,
                       const cpu::WholeJob& to) const;
   void pack_floats(Tensor in, cpu::GroupedJob& job, uint32_t* packed, float* sums) const;

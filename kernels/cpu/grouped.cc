@@ -13,9 +13,14 @@ namespace {
 
 using cpu::kTileRows;
 
-// Rows that share decoded codes.
-constexpr int64_t kBlockRows = 132;
+// Rows that share decoded codes: whole tiles of 8 and of 12 rows.
+constexpr int64_t kBlockRows = cpu::kRowBlock;
+static_assert(kBlockRows % 24 == 0);
 constexpr int64_t kFewestGroupCols = 8;
+// Segments of a block of which there is room for starts, where x is bytes.
+constexpr int64_t kMostStarts = (cpu::whole_words(cpu::GroupedInputs::whole_pairs) -
+                                 cpu::whole_words(cpu::GroupedInputs::whole_bytes)) /
+                                4;
 
 static_assert(cpu::kBlockCols == kSumCols);
 
@@ -25,28 +30,22 @@ int64_t segments_of(int64_t group_cols) {
   return kSumCols / group_cols + (kSumCols % group_cols == 0 ? 0 : 2);
 }
 
-// Scratch of one call, in order: x packed; sums of the inputs of each group or segment; factors of
-// blocks of integers, and what sums of bytes start with; x in the weight's order of columns, if it
+// Scratch of one call, in order: x packed, and what sums of bytes start with; sums of the inputs of
+// each group or segment; factors of blocks of integers; x in the weight's order of columns, if it
 // has one; each thread's part.
 struct Scratch {
   int64_t packed;
   int64_t sums;
   int64_t factors;
-  int64_t starts;
   int64_t ordered;
   int64_t thread;
-  int64_t bytes(int threads) const {
-    return packed + sums + factors + starts + ordered + threads * thread;
-  }
+  int64_t bytes(int threads) const { return packed + sums + factors + ordered + threads * thread; }
 };
 Scratch scratch_of(int64_t rows, int64_t cols, int64_t segments) {
   const int64_t most = std::min(rows, kBlockRows), blocks = ceil_div(cols, kSumCols);
-  const int64_t all = blocks * segments, few = std::min(most, cpu::kByteRows);
-  return {round_to(most * blocks * kSumCols * 4, 64),
-          round_to(most * all * 4, 64),
-          round_to(most * blocks * 4, 64),
-          round_to(few * all * 16, 64),
-          round_to(most * cols * 4, 64),
+  const int64_t all = blocks * segments;
+  return {round_to(most * blocks * kSumCols * 4, 64), round_to(most * all * 4, 64),
+          round_to(most * blocks * 4, 64), round_to(most * cols * 4, 64),
           round_to(cpu::grouped_scratch_bytes(most), 64)};
 }
 
@@ -75,6 +74,39 @@ std::optional<int> zero_of_bytes(const WeightFormat& format) {
     default:
       return std::nullopt;
   }
+}
+
+// Returns the largest magnitude of a format's codes, or more.
+int64_t most_code(const WeightFormat& format) {
+  switch (format.dtype) {
+    case DType::q2_k:
+      return 3;
+    case DType::q3_k:
+      return 4;
+    case DType::q4_0:
+      return 8;
+    case DType::mxfp4:
+    case DType::nvfp4:
+      return 12;
+    case DType::q4_1:
+    case DType::q4_k:
+      return 15;
+    case DType::q5_0:
+      return 16;
+    case DType::q6_k:
+      return 32;
+    case DType::u8:
+      return format.table == CodeTable::e2m1 ? 12 : (1 << format.bits) - 1;
+    default:
+      return 255;
+  }
+}
+
+// Returns GroupedJob::narrow_words: segments are whole groups, of sizes that kernels have.
+int64_t narrow_words(const WeightFormat& format, int64_t group_cols) {
+  constexpr int64_t kMostWhole = int64_t{255} << 14;  // of inputs with bf16's eight bits
+  const bool fits = group_cols * most_code(format) * kMostWhole <= INT32_MAX;
+  return fits && (group_cols == 16 || group_cols == 32) ? group_cols / 4 : 0;
 }
 
 // Rows that are packed together: of one size, as far as possible.
@@ -133,14 +165,26 @@ int64_t grouped_workspace(int64_t rows, int64_t cols, int threads) {
   return scratch_of(rows, cols, segments_of(kFewestGroupCols)).bytes(threads);
 }
 
-cpu::GroupedInputs CpuKernels::grouped_inputs(const WeightFormat& format, int64_t rows) const {
-  if (compute_ != Compute::bf16) return cpu::GroupedInputs::f32;
-  if (!has_integer_codes(format))
-    return ops_.pair_units == cpu::Units::bf16_pairs ? cpu::GroupedInputs::bf16_pairs
-                                                     : cpu::GroupedInputs::f32;
-  return ops_.multiplies_bytes && rows <= cpu::kByteRows && zero_of_bytes(format)
-             ? cpu::GroupedInputs::whole_bytes
-             : cpu::GroupedInputs::whole_pairs;
+void CpuKernels::choose_inputs(const WeightFormat& format, cpu::GroupedJob& job) const {
+  job.zero = 0;
+  job.narrow_words = 0;
+  job.inputs = cpu::GroupedInputs::f32;
+  if (compute_ != Compute::bf16) return;
+  if (!has_integer_codes(format)) {
+    if (ops_.pair_units == cpu::Units::bf16_pairs) job.inputs = cpu::GroupedInputs::bf16_pairs;
+    return;
+  }
+  job.inputs = cpu::GroupedInputs::whole_pairs;
+  std::optional<int> zero = zero_of_bytes(format);
+  if (job.rows > cpu::kByteRows) {
+    zero = std::nullopt;
+    if (job.group_cols % 4 == 0) zero = job.mins ? 0 : 128;
+    job.narrow_words = narrow_words(format, job.group_cols);
+  }
+  const bool room = zero == 0 || job.segments <= kMostStarts;
+  if (!ops_.multiplies_bytes || !zero || !room) return;
+  job.inputs = cpu::GroupedInputs::whole_bytes;
+  job.zero = *zero;
 }
 
 // Packs a row of job.rows as integers.
@@ -150,7 +194,7 @@ void CpuKernels::pack_whole_row(const float* x, int64_t cols, int64_t row,
   one.x = x;
   one.cols = cols;
   one.kind = job.inputs;
-  one.paired_nibbles = job.type == DType::u8 && job.bits == 4;
+  one.paired_nibbles = job.type == DType::u8 && job.bits == 4 && job.rows <= cpu::kByteRows;
   one.rows = job.rows;
   one.group_cols = job.group_cols;
   one.segments = job.segments;
@@ -179,16 +223,16 @@ void CpuKernels::grouped_linear(Tensor x, const Weight& w, const float* bias, Te
   auto* packed = reinterpret_cast<uint32_t*>(take(sizes.packed));
   auto* sums = reinterpret_cast<float*>(take(sizes.sums));
   auto* factors = reinterpret_cast<float*>(take(sizes.factors));
-  auto* starts = reinterpret_cast<int32_t*>(take(sizes.starts));
   auto* ordered = reinterpret_cast<float*>(take(sizes.ordered));
   job.x = packed;
   job.x_sums = sums;
   job.factors = factors;
   for (int64_t first = 0; first < x.rows; first += kBlockRows) {
     job.rows = std::min(kBlockRows, x.rows - first);
-    job.inputs = grouped_inputs(w.format, job.rows);
+    choose_inputs(w.format, job);
     const bool bytes = job.inputs == cpu::GroupedInputs::whole_bytes;
-    job.zero = bytes ? *zero_of_bytes(w.format) : 0;
+    auto* starts = reinterpret_cast<int32_t*>(packed + job.rows * ceil_div(x.cols, kSumCols) *
+                                                           cpu::whole_words(job.inputs));
     job.starts = job.zero != 0 ? starts : nullptr;
     job.y = y.row<float>(first);
     Tensor in = x.rows_from(first, job.rows);
@@ -214,7 +258,8 @@ void CpuKernels::grouped_linear(Tensor x, const Weight& w, const float* bias, Te
       pack_floats(in, job, packed, sums);
     }
     const int64_t streams = cpu::byte_streams(job.rows);
-    const int64_t places = bytes ? round_to(job.panels, streams) + streams : job.panels;
+    const bool streamed = bytes && job.rows <= cpu::kByteRows;
+    const int64_t places = streamed ? round_to(job.panels, streams) + streams : job.panels;
     pool_.parallel_for(places, cpu::kStreamedPanels, [&](int64_t begin, int64_t end, int worker) {
       ops_.grouped(job, begin, end, at + worker * sizes.thread);
     });

@@ -103,6 +103,9 @@ void CpuKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& m,
     const int64_t last_row = std::min(row + kHeadRows, x.rows);
     const int64_t from = std::max(m.first_row, head * m.rows);
     const int64_t to = std::min(end, (head + 1) * m.rows);
+    for (int64_t r = row; from == head * m.rows && r < last_row; ++r)
+      std::copy_n(x.row<float>(r) + head * x_step + m.rows, m.tail,
+                  y.row<float>(r) + head * y_step + cols);
     for (int64_t some = from; some < to; some += kPanelRows) {
       const int64_t count = std::min(kPanelRows, to - some), at = some - head * m.rows;
       for (int64_t i = 0; i < count; ++i)

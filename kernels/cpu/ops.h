@@ -125,8 +125,9 @@ enum class GroupedInputs : uint8_t {
   f32,          // or rounded to bf16, as float32
   bf16_pairs,   // with Ops::pair_units
   whole_pairs,  // integers of kernels/grouped_sum.h, as 16-bit numbers (256 H + L)
-  whole_bytes,  // the same as three signed bytes, for at most kByteRows rows
+  whole_bytes,  // the same as three signed bytes
 };
+// Rows up to which codes are decoded to bytes in registers; for more once for all.
 inline constexpr int64_t kByteRows = 4;
 inline constexpr int64_t kBlockCols = 256;  // of the integers' blocks
 
@@ -143,8 +144,8 @@ struct WholeJob {
   uint32_t* out = nullptr;
   int64_t rows = 0;
   float* factors = nullptr;  // [blocks][rows]
-  // Sums of X of a block's segments, [blocks][rows][segments]; and, for bytes, those of each of the
-  // three bytes times -zero, and one word more.
+  // Sums of X of a block's segments, [blocks][rows][segments]; and, for bytes, times -zero and
+  // modulo 2^32, those of each of the three bytes from L on, and of X.
   int64_t group_cols = 0;
   int64_t segments = 0;
   float* sums = nullptr;
@@ -171,7 +172,10 @@ struct GroupedJob {
   const int32_t* starts = nullptr;
   int64_t segments = 0;
   bool integers = false;  // has_integer_codes
-  int zero = 0;           // of bytes: what codes in a table are more by
+  int zero = 0;           // of bytes: what makes codes unsigned
+  // Words of a segment, with bytes and many rows, if no sum of X times codes leaves 32 bits; 0: the
+  // upper and lower parts are summed apart.
+  int64_t narrow_words = 0;
   const std::byte* codes = nullptr;
   DType type = DType::u8;                // of blocks; u8: grouped codes
   int64_t block_cols = 32;               // of a block, or of a run of grouped codes
@@ -318,10 +322,11 @@ constexpr int64_t amx_scratch_bytes(int64_t rows) {
 // the other caches; or four parts at once, as the product reads four panels.
 enum class ReadWay : uint8_t { plain, into_l1, four_into_l1, four_into_l2 };
 
-// A thread's scratch for a grouped linear layer: decoded columns of two panels with their scales
+// A thread's scratch for a grouped linear layer: decoded columns of some panels with their scales
 // and minimums, and for each row the panels' sums, or a panel's and those of an unfinished group.
+inline constexpr int64_t kGroupedPanels = 4;
 constexpr int64_t grouped_scratch_bytes(int64_t rows) {
-  return 2 * (kGroupedCols * 32 + kGroupedCols / 8 * 2 * 64 + 64 * rows);
+  return kGroupedPanels * (kGroupedCols * 32 + kGroupedCols / 8 * 2 * 64 + 64 * rows);
 }
 
 // Some columns of one chunk of a causal convolution. y may be x.
@@ -402,8 +407,8 @@ struct Ops {
 
   bool multiplies_bytes;  // whole_bytes are of use
   void (*pack_whole)(const WholeJob& job);
-  // Panels [begin, end), or with bytes places of byte_streams streams, of which there are some more
-  // (kernels/cpu/simd/streams.h); scratch of grouped_scratch_bytes.
+  // Panels [begin, end), or with bytes and few rows places of byte_streams streams, of which there
+  // are some more (kernels/cpu/simd/streams.h); scratch of grouped_scratch_bytes.
   void (*grouped)(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
   // One partition of a job's positions; scratch of attend_floats(key_dim, value_dim). On tiles at

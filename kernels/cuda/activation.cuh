@@ -1,8 +1,8 @@
 // Activations of one number.
 #pragma once
 
+#include "kernels/cuda/ops.h"
 #include "kernels/cuda/simt.h"
-#include "kernels/kernels.h"
 
 namespace sluice::cuda {
 
@@ -50,6 +50,21 @@ __device__ inline float activated(Activation activation, float x) {
     default:
       return x;
   }
+}
+
+inline Gating gating_of(const ExpertWeights& w) {
+  return {w.activation.kind, w.activation.limit, w.activation.alpha, w.gate_multiplier};
+}
+
+// gated: the activation is multiplied by a factor.
+__device__ inline float gated_value(const Gating& a, float gate, float factor, bool gated) {
+  if (a.multiplier != 1) gate *= a.multiplier;
+  if (a.kind == Activation::clamped_swiglu) {
+    gate = fminf(gate, a.limit);
+    return gate / (1 + expf(-a.alpha * gate)) * (1 + fmaxf(fminf(factor, a.limit), -a.limit));
+  }
+  const float value = activated(a.kind, gate);
+  return gated ? value * factor : value;
 }
 
 }  // namespace sluice::cuda

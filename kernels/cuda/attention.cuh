@@ -13,20 +13,26 @@ namespace sluice::cuda {
 constexpr float kMinusInfinity = -std::bit_cast<float>(kFloatInfinityBits);
 constexpr int kChunk = 8;  // elements that a lane reads at once
 
-struct AttentionArgs {
-  const float* q;
-  float* out;
-  int64_t q_stride, out_stride;
+// Where keys and values lie.
+struct CacheArgs {
   const std::byte* keys;
   const std::byte* values;
   int64_t block_stride;  // bytes
   int block_size, kv_heads, key_dim, value_dim;
   int block_shift;               // block_size is a power of two, this one's; or less than 0
   int value_row;                 // elements from a token's value to the next one's
-  int heads, group;              // query heads, and those of each KV head
   float key_scale, value_scale;  // of the layer; 0: stored for each token and head
   const int32_t* tables;
   int64_t table_stride;
+};
+
+struct AttentionArgs : CacheArgs {
+  const float* q;
+  float* out;
+  int64_t q_stride, out_stride;
+  int heads, group;       // query heads, and those of each KV head
+  const int32_t* chosen;  // [rows][most]: positions that rows attend to; null: to all
+  int most;
   int window, chunk;
   float scale, soft_cap;
   const float* alibi_slopes;
@@ -36,20 +42,9 @@ struct AttentionArgs {
 // -1: it is none.
 inline int power_of_two(uint32_t x) { return std::has_single_bit(x) ? std::countr_zero(x) : -1; }
 
-inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
-                                    const BlockTables& tables, const AttentionSettings& s,
-                                    const Tensor& out) {
+inline CacheArgs cache_args(const KvCache& cache, const BlockTables& tables) {
   check_paged_cache(cache);
-  check(q.dtype == DType::f32 && out.dtype == DType::f32, "activations are float32");
-  check(q.cols % (cache.kv_heads * cache.key_dim) == 0, "attention: whole groups of query heads");
-  const int heads = static_cast<int>(q.cols / cache.key_dim);
-  check(q.rows == out.rows && out.cols == heads * cache.value_dim,
-        "attention: one output for each query");
-  return {q.row<float>(0),
-          out.row<float>(0),
-          q.stride,
-          out.stride,
-          cache.keys,
+  return {cache.keys,
           cache.values,
           cache.block_stride,
           static_cast<int>(cache.block_size),
@@ -58,12 +53,29 @@ inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
           static_cast<int>(cache.value_dim),
           power_of_two(static_cast<uint32_t>(cache.block_size)),
           static_cast<int>(kv_value_row(cache)),
-          heads,
-          heads / static_cast<int>(cache.kv_heads),
           cache.key_scale,
           cache.value_scale,
           tables.blocks,
-          tables.stride,
+          tables.stride};
+}
+
+inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
+                                    const BlockTables& tables, const AttentionSettings& s,
+                                    const Tensor& out) {
+  check(q.dtype == DType::f32 && out.dtype == DType::f32, "activations are float32");
+  check(q.cols % (cache.kv_heads * cache.key_dim) == 0, "attention: whole groups of query heads");
+  const int heads = static_cast<int>(q.cols / cache.key_dim);
+  check(q.rows == out.rows && out.cols == heads * cache.value_dim,
+        "attention: one output for each query");
+  return {cache_args(cache, tables),
+          q.row<float>(0),
+          out.row<float>(0),
+          q.stride,
+          out.stride,
+          heads,
+          heads / static_cast<int>(cache.kv_heads),
+          s.chosen.most > 0 ? s.chosen.positions : nullptr,
+          static_cast<int>(s.chosen.most),
           static_cast<int>(s.window),
           static_cast<int>(s.chunk),
           s.scale,
@@ -84,23 +96,22 @@ struct TokenPlace {
   int64_t block;  // bytes from the cache's start
   int token;      // within the block
 };
-__device__ inline TokenPlace token_place(const AttentionArgs& a, const int32_t* table, int kv_head,
+__device__ inline TokenPlace token_place(const CacheArgs& a, const int32_t* table, int kv_head,
                                          int position) {
   const int block = a.block_shift < 0 ? position / a.block_size : position >> a.block_shift;
   return {table[block] * a.block_stride, (kv_head - block) * a.block_size + position};
 }
 
-// kChunk codes of a token, from element d, as float32 without their scale. `row`: elements from one
-// token to the next.
-template <DType kDType>
-__device__ Vec<float, kChunk> load_chunk(const std::byte* cache, int row, const TokenPlace& at,
-                                         int d) {
+// kCount neighbouring codes as float32 without their scale.
+template <DType kDType, int kCount>
+__device__ Vec<float, kCount> load_codes(const std::byte* at) {
   using Code = typename Element<kDType>::Code;
-  constexpr int kPart = sizeof(Code) == 4 ? 4 : kChunk;  // of at most 16 bytes
-  const auto* from = reinterpret_cast<const Code*>(cache + at.block) + int64_t{at.token} * row + d;
-  Vec<float, kChunk> x;
+  constexpr int kMost = 16 / static_cast<int>(sizeof(Code)),
+                kPart = kCount < kMost ? kCount : kMost;
+  const auto* from = reinterpret_cast<const Code*>(at);
+  Vec<float, kCount> x;
 #pragma unroll
-  for (int i = 0; i < kChunk; i += kPart) {
+  for (int i = 0; i < kCount; i += kPart) {
     const auto codes = load_as<Vec<Code, kPart>>(from + i);
 #pragma unroll
     for (int j = 0; j < kPart; ++j) x.at[i + j] = Element<kDType>::decode(codes.at[j]);
@@ -108,9 +119,18 @@ __device__ Vec<float, kChunk> load_chunk(const std::byte* cache, int row, const 
   return x;
 }
 
+// kChunk codes of a token, from element d. `row`: elements from one token to the next.
+template <DType kDType>
+__device__ Vec<float, kChunk> load_chunk(const std::byte* cache, int row, const TokenPlace& at,
+                                         int d) {
+  using Code = typename Element<kDType>::Code;
+  const int64_t element = int64_t{at.token} * row + d;
+  return load_codes<kDType, kChunk>(cache + at.block + element * int64_t{sizeof(Code)});
+}
+
 // Scale of a token's codes.
 template <DType kDType>
-__device__ float token_scale(const AttentionArgs& a, const std::byte* cache, int row,
+__device__ float token_scale(const CacheArgs& a, const std::byte* cache, int row,
                              const TokenPlace& at, float layer_scale) {
   if constexpr (sizeof(typename Element<kDType>::Code) != 1) return 1;
   if (layer_scale > 0) return layer_scale;

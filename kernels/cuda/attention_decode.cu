@@ -1,32 +1,15 @@
 // Attention of single rows over a paged cache. A block takes one partition of one row's sequence
 // and the query heads that share a KV head, so that each key and value is read once; a second
-// kernel combines the partitions.
-#include "kernels/cuda/attention.cuh"
+// kernel combines the partitions (attention_partials.cuh).
+#include "kernels/cuda/attention_partials.cuh"
 #include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/reduce.cuh"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
-constexpr int kPositions = static_cast<int>(kPartition);
 constexpr int kAhead = 4;  // tokens that a lane reads before it uses the first
-
-// Workspace, for each row, head and partition: the largest score, the sum of exponentials and the
-// values weighted by them.
-struct Partials {
-  float* top;
-  float* sum;
-  float* out;  // value_dim of each
-  int partitions;
-  bool only;  // the one partition's values, divided by its sum, are the result
-};
-
-__device__ inline int64_t partial_at(const AttentionArgs& a, const Partials& p, int head,
-                                     int partition) {
-  return (int64_t{blockIdx.x} * a.heads + head) * p.partitions + partition;
-}
 
 // The threads of a block share tokens: `lanes` neighbours take one, kChunk elements each.
 struct Sharing {
@@ -107,28 +90,6 @@ __device__ void compute_scores(const AttentionArgs& a, const Task& task, float* 
   }
 }
 
-// Scores to exponentials; a warp takes a head.
-__device__ inline void soften(const AttentionArgs& a, const Task& task, const Partials& partials,
-                              float* scores) {
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int count = task.end - task.begin;
-  for (int h = warp; h < task.heads; h += kWarps) {
-    float* of_head = scores + h * kPositions;
-    float top = kMinusInfinity, sum = 0;
-    for (int i = lane; i < count; i += 32) top = fmaxf(top, of_head[i]);
-    top = warp_reduce(top, Larger{});
-    for (int i = lane; i < count; i += 32) {
-      of_head[i] = expf(of_head[i] - top);
-      sum += of_head[i];
-    }
-    sum = warp_reduce(sum, Plus{});
-    if (lane != 0) continue;
-    const int64_t at = partial_at(a, partials, task.first_head + h, static_cast<int>(blockIdx.z));
-    partials.top[at] = top;
-    partials.sum[at] = sum;
-  }
-}
-
 // sums[h] += the exponentials times the values that this thread reads.
 template <DType kDType, int kHeads>
 __device__ void weigh_values(const AttentionArgs& a, const Task& task, const float* weights,
@@ -184,12 +145,7 @@ __device__ void store_partial(const AttentionArgs& a, const Task& task, const Pa
     for (int w = 0; w < kWarps; ++w) sum += shared[w * kHeads * a.value_dim + i];
     const int head = task.first_head + i / a.value_dim;
     const int64_t at = partial_at(a, partials, head, static_cast<int>(blockIdx.z));
-    if (partials.only) {  // as combine_kernel has it: this one counts whole, nothing else does
-      a.out[blockIdx.x * a.out_stride + int64_t{head} * a.value_dim + i % a.value_dim] =
-          sum / partials.sum[at];
-    } else {
-      partials.out[at * a.value_dim + i % a.value_dim] = sum;
-    }
+    store_sum(a, partials, head, at, i % a.value_dim, sum);
   }
 }
 
@@ -214,33 +170,12 @@ __global__ void __launch_bounds__(kThreads)
   float* shared = &shared_memory<float>();
   compute_scores<kDType, kHeads>(a, task, shared);
   __syncthreads();
-  soften(a, task, partials, shared);
+  soften<kWarps>(a, task.first_head, task.heads, task.end - task.begin, partials, shared);
   __syncthreads();
   float sums[kHeads][kChunk] = {};
   weigh_values<kDType, kHeads>(a, task, shared, sums);
   __syncthreads();  // the scores' memory is used again
   store_partial<kHeads>(a, task, partials, sums, shared);
-}
-
-// x: rows, y: heads. Partitions in order; threads take elements.
-__global__ void __launch_bounds__(kThreads)
-    combine_kernel(AttentionArgs a, const int32_t* positions, Partials partials) {
-  wait_for_earlier();
-  const int head = static_cast<int>(blockIdx.y), query = positions[blockIdx.x];
-  const int64_t first = partial_at(a, partials, head, 0);
-  float* out = a.out + blockIdx.x * a.out_stride + int64_t{head} * a.value_dim;
-  for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kThreads) {
-    float top = a.sinks == nullptr ? kMinusInfinity : a.sinks[head];
-    float total = a.sinks == nullptr ? 0 : 1, sum = 0;
-    for (int p = first_key(a, query) / kPositions; p <= query / kPositions; ++p) {
-      const float other = partials.top[first + p], larger = fmaxf(top, other);
-      const float keep = expf(top - larger), take = expf(other - larger);
-      sum = sum * keep + partials.out[(first + p) * a.value_dim + d] * take;
-      total = total * keep + partials.sum[first + p] * take;
-      top = larger;
-    }
-    out[d] = sum / total;
-  }
 }
 
 template <DType kDType, int kHeads>
@@ -259,21 +194,13 @@ void launch_decode(const AttentionArgs& args, const Partials& partials, const De
 
 }  // namespace
 
-uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest) {
-  return static_cast<uint64_t>(rows * heads * ceil_div(longest, kPartition) * (value_dim + 2) * 4);
-}
-
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
                       std::byte* workspace, Tensor out, Stream stream) {
   const AttentionArgs args = attention_args(q, cache, tables, settings, out);
   if (q.rows == 0) return;
-  const int64_t partitions = ceil_div(rows.longest, kPartition);
-  const int64_t count = q.rows * args.heads * partitions;
-  auto* floats = reinterpret_cast<float*>(workspace);
-  const Partials partials{floats + count * args.value_dim, floats + count * (args.value_dim + 1),
-                          floats, static_cast<int>(partitions),
-                          partitions == 1 && args.sinks == nullptr};
+  check(!is_wide(cache) && args.chosen == nullptr, "heads that attention_wide need not take");
+  const Partials partials = partials_in(workspace, args, q.rows, rows.longest);
   with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
     auto with = [&](auto heads) {
       launch_decode<dtype(), heads()>(args, partials, rows, q.rows, stream);
@@ -282,10 +209,7 @@ void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
     : args.group <= 4 ? with(Constant<4>{})
                       : with(Constant<8>{});
   });
-  if (partials.only) return;
-  launch_early(combine_kernel,
-               {{static_cast<uint32_t>(q.rows), static_cast<uint32_t>(args.heads)}, {kThreads}},
-               stream, args, rows.positions, partials);
+  combine(args, rows.positions, partials, q.rows, stream);
 }
 
 }  // namespace sluice::cuda

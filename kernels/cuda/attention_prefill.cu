@@ -306,6 +306,7 @@ void attention_prefill(Tensor q, const KvCache& cache, const BlockTables& tables
                        const PrefillChunk* chunks, int64_t count, int64_t longest,
                        const AttentionSettings& settings, Tensor out, Stream stream) {
   const AttentionArgs args = attention_args(q, cache, tables, settings, out);
+  check(!is_wide(cache) && args.chosen == nullptr, "heads that attention_wide need not take");
   if (count == 0 || longest == 0) return;
   with_dtype<DType::bf16, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
     auto with = [&](auto dim) {

@@ -19,15 +19,18 @@ class CudaBackend final : public Backend {
   WeightLayout matrix_layout() const override { return WeightLayout::rows; }
 
   void check_supported(const KvCache& cache) const override {
-    if (cache.latent)
-      fail(ErrorKind::refused,
-           "attention to latent keys (MLA) is not computed by --device cuda yet; use --device cpu");
     for (int64_t dim : {cache.key_dim, cache.value_dim}) {
-      if (dim % 8 == 0 && dim <= kMostHeadDim) continue;
+      if (dim % kHeadUnit == 0 && dim <= kMostHeadDim) continue;
       fail(ErrorKind::refused,
-           "heads of {} elements are not computed by --device cuda: multiples of 8 up to {} are",
-           dim, kMostHeadDim);
+           "heads of {} elements are not computed by --device cuda: multiples of {} up to {} are; "
+           "use --device cpu",
+           dim, kHeadUnit, kMostHeadDim);
     }
+    if (kv_key_bytes(cache) % kRunBytes != 0 || kv_value_bytes(cache) % kRunBytes != 0)
+      fail(ErrorKind::refused,
+           "blocks of {} tokens of {} elements are not computed by --device cuda: their bytes are "
+           "no multiple of {}; use an even --block-size",
+           cache.block_size, cache.key_dim, kRunBytes);
   }
 
   WorkspaceBytes kernels_bytes(const WorkspaceNeeds& needs) const override {

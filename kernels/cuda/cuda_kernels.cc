@@ -10,14 +10,21 @@ namespace sluice::cuda {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
-// Scratch of attention over few rows at a time; more where one row needs more.
+// Scratch of attention, or of a choice of positions, over few rows at a time; more where one row
+// needs more.
 constexpr uint64_t kAttentionScratch = uint64_t{16} << 20;
 
+// Scratch of ops that need so many bytes for a row, as far as there are rows.
+uint64_t scratch_of_rows(uint64_t one, int64_t rows) {
+  return std::clamp(kAttentionScratch, one, std::max(one, one * static_cast<uint64_t>(rows)));
+}
+
 uint64_t attention_scratch(const WorkspaceNeeds& n) {
-  uint64_t one = decode_workspace_bytes(1, n.heads, n.value_dim, n.longest);
-  return std::clamp(
-      kAttentionScratch, one,
-      std::max<uint64_t>(one, decode_workspace_bytes(n.max_rows, n.heads, n.value_dim, n.longest)));
+  const uint64_t attention =
+      scratch_of_rows(decode_workspace_bytes(1, n.heads, n.value_dim, n.longest), n.max_rows);
+  if (n.chosen == 0) return attention;
+  const int64_t longest = ceil_div(n.longest, kPartition) * kPartition;
+  return std::max(attention, scratch_of_rows(choice_workspace_bytes(1, longest), n.max_rows));
 }
 
 uint64_t scratch_bytes(const WorkspaceNeeds& n, bool gemm) {
@@ -25,7 +32,8 @@ uint64_t scratch_bytes(const WorkspaceNeeds& n, bool gemm) {
   if (gemm && n.max_rows > kFewRows)
     linear = std::max(linear, linear_many_workspace_bytes(n.max_rows, n.max_cols));
   const ExpertNeeds experts{n.max_rows, n.experts_used, n.experts, n.expert_hidden, n.expert_cols};
-  return std::max({linear, attention_scratch(n), experts_workspace_bytes(experts)});
+  const uint64_t heads = n.grouped ? heads_workspace_bytes(n.head_cols) : 0;
+  return std::max({linear, heads, attention_scratch(n), experts_workspace_bytes(experts)});
 }
 
 uint64_t upload_bytes(const WorkspaceNeeds& n) {
@@ -78,6 +86,21 @@ void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y)
   }
 }
 
+void CudaKernels::linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width,
+                                  int64_t second, const ActivationParams& activation,
+                                  Tensor y) const {
+  if (x.rows > kFewRows || !gated_fits(w, second, activation, compute_))
+    return Kernels::linear_activate(x, w, bias, width, second, activation, y);
+  check(few_rows_workspace_bytes(w.cols) <= scratch_.size(), "linear: workspace");
+  const GatedRows gated{{activation.kind, activation.limit, activation.alpha, 1}, width, second};
+  linear_few_rows(x, w, bias, compute_, scratch_.data(), y, stream_.handle(), gated);
+}
+
+void CudaKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices,
+                                 HeadProduct product, Tensor y, int64_t y_step) const {
+  cuda::multiply_heads(x, x_step, matrices, product, y, y_step, scratch_, stream_.handle());
+}
+
 void CudaKernels::rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos,
                        Tensor sin) const {
   cuda::rope(x, head_dim, pairing, cos, sin, stream_.handle());
@@ -96,6 +119,15 @@ void CudaKernels::rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairin
   cuda::rope_store_kv(q, keys, values, pairing, cos, sin, slots.data(), cache, stream_.handle());
 }
 
+// Calls body(row, rows) for as many rows at a time as the scratch has room for, `one` byte each.
+template <class Body>
+void CudaKernels::for_rows(int64_t first, int64_t rows, uint64_t one, Body&& body) const {
+  check(one <= scratch_.size(), "workspace for a row");
+  const auto most = static_cast<int64_t>(scratch_.size() / one);
+  for (int64_t at = first; at < first + rows; at += most)
+    body(at, std::min(most, first + rows - at));
+}
+
 struct CudaKernels::Attention {
   const Tensor& q;
   const KvCache& cache;
@@ -104,20 +136,20 @@ struct CudaKernels::Attention {
   const Tensor& out;
 };
 
-// Attends for as many rows at a time as the scratch has room for. `longest`: most positions that
-// any row attends to.
+// `longest`: most positions that any row attends to.
 void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t rows,
                               int64_t longest) const {
   const int64_t heads = a.q.cols / a.cache.key_dim;
+  AttentionSettings settings = a.settings;
+  if (settings.chosen.most > 0) longest = std::min(longest, settings.chosen.most);
+  const auto attend = is_wide(a.cache) ? attention_wide : attention_decode;
   const uint64_t one = decode_workspace_bytes(1, heads, a.cache.value_dim, longest);
-  check(one <= scratch_.size(), "attention: workspace");
-  const auto most = static_cast<int64_t>(scratch_.size() / one);
-  for (int64_t at = first_row; at < first_row + rows; at += most) {
-    const int64_t count = std::min(most, first_row + rows - at);
-    attention_decode(a.q.rows_from(at, count), a.cache, {a.chunks.tables, 1},
-                     {a.chunks.sequences + at, a.chunks.positions + at, longest}, a.settings,
-                     scratch_.data(), a.out.rows_from(at, count), stream_.handle());
-  }
+  for_rows(first_row, rows, one, [&](int64_t at, int64_t count) {
+    settings.chosen.positions = a.settings.chosen.positions + at * settings.chosen.most;
+    attend(a.q.rows_from(at, count), a.cache, {a.chunks.tables, 1},
+           {a.chunks.sequences + at, a.chunks.positions + at, longest}, settings, scratch_.data(),
+           a.out.rows_from(at, count), stream_.handle());
+  });
 }
 
 // Neighbouring chunks of one kind go together.
@@ -129,9 +161,10 @@ void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& 
                     *rows.on_device,
                     {params.scale, params.window, params.chunk, params.soft_cap,
                      params.alibi_slopes.empty() ? nullptr : params.alibi_slopes.data(),
-                     params.sinks.empty() ? nullptr : params.sinks.data()},
+                     params.sinks.empty() ? nullptr : params.sinks.data(), params.chosen},
                     out};
-  const bool tensor_cores = compute_ == Compute::bf16 && cache.dtype != DType::f32;
+  const bool tensor_cores =
+      compute_ == Compute::bf16 && cache.dtype != DType::f32 && !is_wide(cache);
   auto many = [&](const SequenceChunk& c) { return tensor_cores && c.rows >= kPrefillRows; };
   for (size_t begin = 0, end = 0; begin < rows.chunks.size(); begin = end) {
     const bool prefill = many(rows.chunks[begin]);
@@ -150,6 +183,21 @@ void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& 
       decode_rows(a, rows.chunks[begin].first_row, count, launched_length(longest, longest_));
     }
   }
+}
+
+void CudaKernels::choose_positions(Tensor q, Tensor weights, const KvCache& keys,
+                                   const KvRows& rows, const ChosenPositions& out) const {
+  check(rows.on_device != nullptr, "choose_positions: rows that upload() has made");
+  const DeviceChunks& chunks = *rows.on_device;
+  int64_t longest = 0;
+  for (const SequenceChunk& c : rows.chunks) longest = std::max(longest, c.first_position + c.rows);
+  longest = launched_length(longest, longest_);
+  for_rows(0, q.rows, choice_workspace_bytes(1, longest), [&](int64_t at, int64_t count) {
+    cuda::choose_positions(
+        q.rows_from(at, count), weights.rows_from(at, count), keys, {chunks.tables, 1},
+        {chunks.sequences + at, chunks.positions + at, longest},
+        {out.positions + at * out.most, out.most}, scratch_.data(), stream_.handle());
+  });
 }
 
 void CudaKernels::activate(const ActivationParams& activation, Tensor x, Tensor up,

@@ -28,6 +28,10 @@ class CudaKernels final : public Kernels {
                 Tensor y) const override;
   void sum_squares(Tensor x, Tensor sums) const override;
   void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
+  void linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width, int64_t second,
+                       const ActivationParams& activation, Tensor y) const override;
+  void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
+                      Tensor y, int64_t y_step) const override;
   void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin) const override;
   void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                 const KvCache& cache) const override;
@@ -36,6 +40,8 @@ class CudaKernels final : public Kernels {
                      const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
+  void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const KvRows& rows,
+                        const ChosenPositions& out) const override;
   void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void scale(Tensor x, float factor, const float* by) const override;
@@ -59,6 +65,8 @@ class CudaKernels final : public Kernels {
 
  private:
   struct Attention;  // one call's arguments
+  template <class Body>
+  void for_rows(int64_t first, int64_t rows, uint64_t one, Body&& body) const;
   void decode_rows(const Attention& a, int64_t first_row, int64_t rows, int64_t longest) const;
 
   DeviceStream& stream_;

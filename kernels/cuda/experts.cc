@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 
@@ -16,7 +17,16 @@ constexpr int64_t kFewPairsOfExpert = 80;  // that smaller tiles serve better
 
 int64_t padded(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
+bool has_groups(const ExpertMatrix& m) { return is_grouped(m.first.format); }
+
+bool groups_fit(const ExpertMatrix& m) {
+  return m.first.format.layout == WeightLayout::rows && m.first.format.bits == 4 &&
+         m.first.order == nullptr && m.step % 16 == 0 && gemv_grouped_fits(m.first) &&
+         m.first.rows * m.first.cols <= std::numeric_limits<int32_t>::max();
+}
+
 bool format_fits(const ExpertMatrix& m) {
+  if (has_groups(m)) return groups_fit(m);
   const WeightFormat& f = m.first.format;
   const bool known = (f.dtype == DType::bf16 && f.scales == ScaleKind::none) ||
                      (f.dtype == DType::f8_e4m3 && f.scales != ScaleKind::none &&
@@ -108,6 +118,11 @@ ExpertInner inner_of(const Scratch& s, const ExpertWeights& w) {
 void few(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& choices,
          const SharedExpert& shared, const Scratch& s, Tensor y, Stream stream) {
   const WeightFormat &up = w.up.first.format, &down = w.down.first.format;
+  if (has_groups(w.up)) {
+    experts_grouped_up(rounded(x, up, s.x, nullptr, false, stream), w, used, choices, s.inner,
+                       stream);
+    return experts_grouped_down(s.inner, w, used, choices, shared, y, stream);
+  }
   ExpertInput input;
   if (!takes_codes(up) && experts_few_round(x)) {
     input.unrounded = x;
@@ -154,8 +169,9 @@ int64_t expert_tile_rows(int64_t pairs, int64_t count) {
 
 bool experts_fit(const ExpertWeights& w, int64_t used, Compute compute) {
   return compute == Compute::bf16 && used <= kMostExpertsUsed && w.count <= kMostExperts &&
-         w.activation != Activation::xielu && w.activation != Activation::clamped_swiglu &&
-         format_fits(w.up) && format_fits(w.down);
+         w.activation.kind != Activation::xielu &&
+         (w.activation.kind != Activation::clamped_swiglu || w.second > 0) && format_fits(w.up) &&
+         format_fits(w.down) && has_groups(w.up) == has_groups(w.down);
 }
 
 uint64_t experts_workspace_bytes(const ExpertNeeds& needs) {

@@ -16,9 +16,10 @@ namespace sluice::cuda {
 
 inline constexpr int64_t kMostExpertsUsed = 64;  // of a row
 
-// Returns whether the kernels have the formats: codes that bf16 holds, in bf16 compute. float32 and
-// float16 weights, weights in groups, and codes whose rows are no whole vectors are computed by
-// linear(), expert after expert.
+// Returns whether the kernels have the formats: codes that bf16 holds, in bf16 compute, and both
+// matrices of 4-bit codes in groups (MXFP4, integers) in the order of columns. float32 and float16
+// weights, others in groups, and codes whose rows are no whole vectors are computed by linear(),
+// expert after expert.
 bool experts_fit(const ExpertWeights& w, int64_t used, Compute compute);
 
 struct ExpertNeeds {
@@ -50,6 +51,13 @@ void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t used,
 void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t used,
                       const ExpertChoices& choices, const SharedExpert& shared, Tensor y,
                       Stream stream);
+
+// The same of 4-bit codes in groups: each of x and of `inner` is rounded, with columns of 128.
+void experts_grouped_up(const Bf16Rows& x, const ExpertWeights& w, int64_t used,
+                        const ExpertChoices& choices, const Bf16Rows& inner, Stream stream);
+void experts_grouped_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t used,
+                          const ExpertChoices& choices, const SharedExpert& shared, Tensor y,
+                          Stream stream);
 
 // Some sorted pairs of one expert.
 struct ExpertTile {

@@ -81,8 +81,7 @@ struct UpArgs {
   int64_t x_stride;
   int x_cols;
   InputScales x_scales;
-  Activation activation;
-  float gate_multiplier;
+  Gating gating;
   int width, second;
   int tiles, all_tiles;  // of a pair; of all pairs
   uint16_t* inner;
@@ -110,10 +109,7 @@ __device__ inline void store_inner(const UpArgs& a, const UpTile& tile, float su
   const int c = tile.first + lane;
   if (lane >= outputs_of(a) || c >= a.inner_cols) return;
   float value = 0;
-  if (c < a.width) {
-    value = activated(a.activation, a.gate_multiplier == 1 ? sum : sum * a.gate_multiplier);
-    if (a.second > 0) value *= factor;
-  }
+  if (c < a.width) value = gated_value(a.gating, sum, factor, a.second > 0);
   if (a.inner != nullptr) {
     a.inner[tile.pair * a.inner_cols + c] = float_to_bf16(value);
   } else {
@@ -332,8 +328,7 @@ void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t used,
     a.x_stride = x.unrounded.stride;
   }
   a.x_scales = x.rounded.scales;
-  a.activation = w.activation;
-  a.gate_multiplier = w.gate_multiplier;
+  a.gating = gating_of(w);
   a.width = static_cast<int>(w.width);
   a.second = static_cast<int>(w.second);
   a.inner = inner.rounded.data;

@@ -9,6 +9,7 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/expert_matrix.cuh"
 #include "kernels/cuda/fragments.cuh"
+#include "kernels/cuda/grouped_fragments.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -36,14 +37,15 @@ __device__ inline const uint16_t* chunk_of(const uint16_t (&row)[kDepth], int nu
 
 struct ManyArgs {
   ExpertPlanes w;
+  GroupedPlanes grouped;  // of the first expert, of 4-bit codes in groups
+  bool e2m1;              // which are floats
   const ExpertTile* tiles;
   const int32_t* rows;  // of x for each pair; null: pairs are its rows
   const uint16_t* x;
   int x_cols;
   const float* x_scales;  // of each row of x, or null
   // Activated columns:
-  Activation activation;
-  float gate_multiplier;
+  Gating gating;
   int width, second;
   uint16_t* inner;
   int inner_cols;
@@ -178,6 +180,70 @@ struct WeightTile {
   }
 };
 
+// 4-bit codes in groups: a thread has a run of 32 columns, in one group.
+template <int kRows>
+struct WeightTile<DType::u8, ScaleKind::grouped, kRows> {
+  static constexpr int kWidth = kRunCols;
+  static constexpr int kParts = kDepth / kWidth;
+  static_assert(kThreads / kParts == kOutputs, "a run for each thread");
+
+  const std::byte* codes;
+  const std::byte* scales;
+  const uint8_t* zeros;
+  int row;  // -1: there is none
+  Vec<uint32_t, 4> held;
+  uint32_t scale;  // as it is stored
+  int zero;
+  DType scale_type;
+  bool e2m1;
+
+  __device__ WeightTile(const ManyArgs& a, int64_t expert, bool gated)
+      : codes(a.w.codes_of(expert)),
+        scales(a.grouped.scales + expert * a.w.step),
+        zeros(nullptr),
+        scale_type(a.grouped.scale_type),
+        e2m1(a.e2m1) {
+    if (a.grouped.zeros != nullptr) zeros = a.grouped.zeros + expert * a.w.step;
+    bool there = false;
+    row = weight_row(a, row_of(), gated, there);
+    if (!there) row = -1;
+  }
+  __device__ static int row_of() { return static_cast<int>(threadIdx.x) / kParts; }
+  __device__ static int part() { return static_cast<int>(threadIdx.x) % kParts * kWidth; }
+
+  __device__ void begin(const ManyArgs& a, int depth, Stage<kRows>&) {
+    const int c = depth + part();
+    const GroupedPlanes& w = a.grouped;
+    held = {};
+    scale = 0;
+    zero = 0;
+    if (row < 0 || c >= w.cols) return;
+    held = load_as<Vec<uint32_t, 4>>(codes + (int64_t{row} * w.row_words + c / kRunCols * 4) * 4);
+    const int64_t group = int64_t{row} * w.groups + c / w.group_cols;
+    GroupedPlanes mine = w;
+    mine.scales = scales;
+    scale = mine.scale_bits(group);
+    zero = w.zero_base + (zeros == nullptr ? 0 : zeros[group]);
+  }
+
+  __device__ void finish(Stage<kRows>& to) {
+    const float by = grouped_scale(scale_type, scale);
+    const uint32_t minus_zeros = minus_zero<4>(zero, false);
+#pragma unroll
+    for (int chunk = 0; chunk < kWidth / kChunk; ++chunk) {
+      Vec<uint32_t, 4> out;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t pair = held.at[chunk] >> (4 * j) & 0x000f000f;
+        const uint32_t values = e2m1 ? e2m1_to_bf16(pair) : bf16x2_add(pair | kMagic, minus_zeros);
+        out.at[j] = bf16x2_from_floats(bf16_to_float(static_cast<uint16_t>(values)) * by,
+                                       bf16_to_float(static_cast<uint16_t>(values >> 16)) * by);
+      }
+      store_as(chunk_of(to.w[row_of()], row_of(), part() / kChunk + chunk), out);
+    }
+  }
+};
+
 // Fragments of a warp: kParts x 4 of 16 pairs by 8 outputs.
 template <int kRows>
 struct Sums {
@@ -289,13 +355,8 @@ __device__ void store_sums(const ManyArgs& a, const ExpertTile& tile, const floa
       Group factor{{1, 1, 1, 1}};
       if (gated) factor = finished(f, from + 16, x_scale, a.second + first + c);
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j) {
-        const float x = v.at[j];
-        v.at[j] = activated(a.activation, a.gate_multiplier == 1 ? x : x * a.gate_multiplier);
-      }
-#pragma unroll
       for (int j = 0; j < kGroup; ++j)
-        if (gated) v.at[j] *= factor.at[j];
+        v.at[j] = gated_value(a.gating, v.at[j], factor.at[j], gated);
       store_inner(a, pair, first + c, v);
     } else {
       if (first + c < a.cols) store_as(a.out + pair * a.out_stride + first + c, v);
@@ -342,12 +403,16 @@ template <bool kInner>
 void launch_many(ManyArgs a, int64_t x_rows, const ExpertMatrix& w, const ExpertLists& lists,
                  int64_t tile_cols, Stream stream) {
   a.w = planes_of(w);
+  if (is_grouped(w.first.format)) {
+    a.grouped = grouped_planes(w.first);
+    a.e2m1 = w.first.format.table == CodeTable::e2m1;
+  }
   a.tiles = lists.tiles;
   constexpr int64_t kMostGridRows = 65535, kMostElements = std::numeric_limits<int32_t>::max();
   check(x_rows * a.x_cols <= kMostElements, "elements of x that 32 bits count");
   check(a.x_cols % kDepth == 0 && a.x_cols >= w.first.cols, "rows of x in whole depths");
   check(lists.most_tiles <= kMostGridRows, "tiles that one launch has blocks for");
-  with_expert_format(w.first.format, [&](auto codes, auto scales) {
+  auto launch_as = [&](auto codes, auto scales) {
     auto with = [&](auto rows) {
       const Launch at{{static_cast<uint32_t>(tile_cols), static_cast<uint32_t>(lists.most_tiles)},
                       {kThreads},
@@ -356,7 +421,12 @@ void launch_many(ManyArgs a, int64_t x_rows, const ExpertMatrix& w, const Expert
     };
     check(lists.tile_rows == 64 || lists.tile_rows == 128, "tiles that the kernels have");
     lists.tile_rows == 64 ? with(Constant<64>{}) : with(Constant<128>{});
-  });
+  };
+  if (is_grouped(w.first.format)) {
+    launch_as(Constant<DType::u8>{}, Constant<ScaleKind::grouped>{});
+  } else {
+    with_expert_format(w.first.format, launch_as);
+  }
 }
 
 struct AddArgs {
@@ -404,8 +474,7 @@ void experts_many_up(const Bf16Rows& x, const ExpertWeights& w, const ExpertList
   a.x = x.data;
   a.x_cols = static_cast<int>(x.cols);
   a.x_scales = x.scaled ? nullptr : x.scales.at;
-  a.activation = w.activation;
-  a.gate_multiplier = w.gate_multiplier;
+  a.gating = gating_of(w);
   a.width = static_cast<int>(w.width);
   a.second = static_cast<int>(w.second);
   a.cols = a.width;

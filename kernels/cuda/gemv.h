@@ -52,11 +52,13 @@ inline constexpr int64_t kI8Cols = 16;  // of one vector
 
 // y = x w^T for bf16 and f8_e4m3 codes whose rows can be read 16 bytes at a time. x.cols is a
 // multiple of kMmaCols.
-void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
+void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+              Stream stream);
 bool gemv_mma_fits(const Weight& w);
 // The same bits, x being rounded to bf16 on the way: of so few rows that the launch that is saved
 // counts for more than that every block reads them as they are.
-void gemv_mma(Tensor x, const Weight& w, const float* bias, Tensor y, Stream stream);
+void gemv_mma(Tensor x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+              Stream stream);
 bool gemv_mma_rounds(Tensor x);
 // The same for grouped codes, x being rounded to bf16 in `workspace`, of few_rows_workspace_bytes.
 void gemv_grouped(Tensor x, const Weight& w, const float* bias, std::byte* workspace, Tensor y,

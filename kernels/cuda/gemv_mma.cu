@@ -3,6 +3,7 @@
 // (fragments.cuh).
 #include <algorithm>
 
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/fragments.cuh"
@@ -27,7 +28,20 @@ struct GemvArgs {
   float* y;
   int64_t y_stride;
   int rows, cols, x_cols, tokens;
+  Gating gating;
+  int width, second;  // as of GatedRows
 };
+
+// The rows of the weight that a block has: neighbours, or eight of a gate and those of its factor.
+struct BlockRows {
+  int first[2];
+  int end;  // of the first eight, where there is a gate; else of all
+};
+__device__ inline BlockRows block_rows(const GemvArgs& a) {
+  const int block = static_cast<int>(blockIdx.x), rows = static_cast<int>(kMmaRows);
+  if (a.width == 0) return {{block * rows, block * rows + 8}, a.rows};
+  return {{block * 8, a.second + block * 8}, a.width};
+}
 
 // x, rounded to bf16, to shared memory: [tokens][x_cols], zeros behind its columns.
 __device__ inline void stage_x(const GemvArgs& a, uint16_t* to) {
@@ -35,14 +49,13 @@ __device__ inline void stage_x(const GemvArgs& a, uint16_t* to) {
     stage_row(a.unrounded + token * a.x_stride, a.cols, to + token * a.x_cols, a.x_cols);
 }
 
-// A sum of the block, scaled and stored.
-__device__ inline void store_sum(const GemvArgs& a, int row, int token, float sum,
+// A sum of the block, scaled.
+__device__ inline float finished(const GemvArgs& a, int row, int token, float sum,
                                  bool row_scales) {
-  if (row >= a.rows || token >= a.tokens) return;
   if (a.x_scales.at != nullptr && a.x_scales.block_step == 0)
     sum *= a.x_scales.at[token * a.x_scales.row_step];
   if (row_scales) sum *= a.scales[row];
-  a.y[token * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
+  return a.bias == nullptr ? sum : sum + a.bias[row];
 }
 
 // Scale of a token's codes in one block of columns; 1 where x has no scales, or one a row.
@@ -70,13 +83,38 @@ __device__ void multiply_slice(const GemvArgs& a, const Slice<kCodes>& slice, co
   }
   if constexpr (kScales == ScaleKind::per_block) {  // a panel has one for kScaleBlock columns
     const int blocks = (a.cols + static_cast<int>(kMmaCols) - 1) / static_cast<int>(kMmaCols);
-    const float scale = a.scales[int64_t{blockIdx.x} * blocks + block];
+    const BlockRows rows = block_rows(a);
+    float scale[2];
+    for (int half = 0; half < 2; ++half)
+      scale[half] =
+          a.scales[int64_t{rows.first[half] / static_cast<int>(kPanelRows)} * blocks + block];
     for (int tile = 0; tile < kTiles; ++tile) {
       for (int i = 0; i < 4; ++i) {
         const int token = tile * static_cast<int>(kMmaTokens) + 2 * t + i % 2;
-        total[tile][i] += sum[tile][i] * x_scale(a, token, block) * scale;
+        total[tile][i] += sum[tile][i] * x_scale(a, token, block) * scale[i / 2];
       }
     }
+  }
+}
+
+// Stores what is made of the block's gates and factors; sums as add_partial has them.
+template <int kTiles>
+__device__ void store_gated(const GemvArgs& a, const BlockRows& rows, const float* partial,
+                            bool row_scales) {
+  constexpr int kRows = static_cast<int>(kMmaRows);
+  constexpr int kSums = kTiles * static_cast<int>(kMmaTokens) * kRows;
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  for (int i = static_cast<int>(threadIdx.x); i < kSums / 2; i += static_cast<int>(blockDim.x)) {
+    const int r = i % 8, token = i / 8, column = rows.first[0] + r;
+    if (column >= rows.end || token >= a.tokens) continue;
+    float sums[2];
+    for (int half = 0; half < 2; ++half) {
+      const float* from = partial + token * kRows + half * 8 + r;
+      float sum = from[0];
+      for (int w = 1; w < warps; ++w) sum += from[w * kSums];
+      sums[half] = finished(a, rows.first[half] + r, token, sum, row_scales);
+    }
+    a.y[token * a.y_stride + column] = gated_value(a.gating, sums[0], sums[1], true);
   }
 }
 
@@ -87,8 +125,10 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
   constexpr bool kAhead = kCodes != DType::bf16 || kTiles == 1;
   const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int first = static_cast<int>(blockIdx.x * kMmaRows), row = first + g;
-  const LaneRows rows{{row, row + 8}, {row < a.rows, row + 8 < a.rows}};
+  const BlockRows of_block = block_rows(a);
+  const int upper = of_block.first[0] + g, lower = of_block.first[1] + g;
+  const bool gated = a.width > 0, there = upper < of_block.end;
+  const LaneRows rows{{upper, lower}, {there, gated ? there : lower < of_block.end}};
   const int step = warps * static_cast<int>(kMmaCols);
   int mine = warp * static_cast<int>(kMmaCols) + t * Slice<kCodes>::kElements;
   Slice<kCodes> slice;
@@ -115,8 +155,12 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
   float* partial = &shared_memory<float>();
   leave_partial<kTiles>(total, partial);
   __syncthreads();
+  constexpr bool kByRows = kScales == ScaleKind::per_row;
+  if (gated) return store_gated<kTiles>(a, of_block, partial, kByRows);
   add_partial<kTiles>(partial, [&](int r, int token, float sum) {
-    store_sum(a, first + r, token, sum, kScales == ScaleKind::per_row);
+    const int row = of_block.first[0] + r;
+    if (row < a.rows && token < a.tokens)
+      a.y[token * a.y_stride + row] = finished(a, row, token, sum, kByRows);
   });
 }
 
@@ -127,8 +171,9 @@ void launch_gemv(const GemvArgs& args, Stream stream) {
   const auto staged =
       args.x == nullptr ? static_cast<uint32_t>(args.tokens * args.x_cols) * 2 : uint32_t{0};
   const uint32_t sums = warps * static_cast<uint32_t>(tiles * kMmaTokens * kMmaRows * 4);
-  const Launch at{
-      {static_cast<uint32_t>(ceil_div(args.rows, kMmaRows))}, {warps * 32}, std::max(sums, staged)};
+  const int64_t blocks =
+      args.width > 0 ? ceil_div(args.width, kMmaRows / 2) : ceil_div(args.rows, kMmaRows);
+  const Launch at{{static_cast<uint32_t>(blocks)}, {warps * 32}, std::max(sums, staged)};
   if (staged > 0) {
     launch_early(gemv_kernel<kCodes, kScales, 1, true>, at, stream, args);
   } else if (tiles == 1) {
@@ -139,7 +184,11 @@ void launch_gemv(const GemvArgs& args, Stream stream) {
 }
 
 // Launches the kernel for the weight's codes.
-void launch_any(GemvArgs args, const Weight& w, const float* bias, Tensor y, Stream stream) {
+void launch_any(GemvArgs args, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+                Stream stream) {
+  args.gating = gated.gating;
+  args.width = static_cast<int>(gated.width);
+  args.second = static_cast<int>(gated.second);
   args.weight = w.data;
   args.scales = w.scales;
   args.bias = bias;
@@ -174,17 +223,19 @@ bool gemv_mma_rounds(Tensor x) {
          reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
 }
 
-void gemv_mma(Tensor x, const Weight& w, const float* bias, Tensor y, Stream stream) {
+void gemv_mma(Tensor x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+              Stream stream) {
   check(gemv_mma_fits(w) && gemv_mma_rounds(x) && x.cols == w.cols && x.rows == y.rows,
         "operands that fragments fit");
   GemvArgs args{};
   args.unrounded = x.row<float>(0);
   args.x_stride = x.stride;
   args.x_cols = static_cast<int>(ceil_div(x.cols, kMmaCols) * kMmaCols);
-  launch_any(args, w, bias, y, stream);
+  launch_any(args, w, bias, gated, y, stream);
 }
 
-void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream stream) {
+void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+              Stream stream) {
   check(gemv_mma_fits(w) && x.cols % kMmaCols == 0 && x.cols >= w.cols && y.rows <= x.rows &&
             x.rows <= 2 * kMmaTokens,
         "operands that fragments fit");
@@ -192,7 +243,7 @@ void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream s
   args.x = x.data;
   args.x_scales = x.scales;
   args.x_cols = static_cast<int>(x.cols);
-  launch_any(args, w, bias, y, stream);
+  launch_any(args, w, bias, gated, y, stream);
 }
 
 }  // namespace sluice::cuda

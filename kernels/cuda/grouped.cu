@@ -222,7 +222,8 @@ __global__ void __launch_bounds__(kElementwiseThreads) grouped_decode_kernel(Dec
 
 struct EmbedArgs {
   Planes planes;
-  const int32_t* ids;
+  const int32_t* ids;  // null: rows from `first` on
+  int64_t first;
   float* out;
   int64_t out_stride;
 };
@@ -231,7 +232,7 @@ template <class Kind>
 __global__ void __launch_bounds__(kElementwiseThreads) grouped_embed_kernel(EmbedArgs a) {
   const int64_t c = elementwise_column(1);
   if (c >= a.planes.cols) return;
-  const Row<Kind> w(a.planes, a.ids[blockIdx.x]);
+  const Row<Kind> w(a.planes, a.ids == nullptr ? a.first + blockIdx.x : a.ids[blockIdx.x]);
   const int64_t input = a.planes.order == nullptr ? c : a.planes.order[c];
   a.out[blockIdx.x * a.out_stride + input] = w.value(static_cast<int>(c));
 }
@@ -491,8 +492,9 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   args.to_float = outers || (!zeros && format.scale_type == DType::f32);
   args.to_bytes = outers ? 4 : zeros ? 1 : dtype_bytes(format.scale_type);
   args.to = a.to.plane(a.plane);
-  // All panels have the outer scale that their tensor has.
-  const int64_t rows = of_panels ? ceil_div(a.rows, kPanelRows) : a.rows;
+  // All panels have the outer scale that their tensor has; rows may begin in a panel.
+  const int64_t rows =
+      of_panels ? ceil_div(a.first_row + a.rows, kPanelRows) - args.first_row : a.rows;
   launch(row_numbers_kernel, elementwise_launch(rows, args.each, 1), stream, args);
 }
 
@@ -569,11 +571,22 @@ void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, 
   });
 }
 
-void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream) {
-  const EmbedArgs args{planes_of(table), ids, out.row<float>(0), out.stride};
-  with_kind(table.format.dtype, [&]<class Kind>(Kind) {
+namespace {
+
+void launch_embed(const Weight& w, const EmbedArgs& args, const Tensor& out, Stream stream) {
+  with_kind(w.format.dtype, [&]<class Kind>(Kind) {
     launch(grouped_embed_kernel<Kind>, elementwise_launch(out.rows, out.cols, 1), stream, args);
   });
+}
+
+}  // namespace
+
+void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream) {
+  launch_embed(table, {planes_of(table), ids, 0, out.row<float>(0), out.stride}, out, stream);
+}
+
+void grouped_rows(const Weight& w, int64_t first, Tensor out, Stream stream) {
+  launch_embed(w, {planes_of(w), nullptr, first, out.row<float>(0), out.stride}, out, stream);
 }
 
 void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to,

@@ -15,6 +15,8 @@ void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, 
 // for scales of rows; columns in the order of inputs.
 void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to, Stream stream);
 void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream);
+// out = rows [first, first + out.rows) in float32, columns in the order of inputs.
+void grouped_rows(const Weight& w, int64_t first, Tensor out, Stream stream);
 // Encodes what is_quantized() (quant/encode.h). The source is the device's; an order of columns is
 // there already (EncodeArgs::order is the host's). quantized_stats() returns the statistics.
 void encode_quantized(const EncodeArgs& args, Stream stream);

@@ -14,6 +14,11 @@ bool rounds(const Weight& w, Compute compute) {
   return compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
 }
 
+bool takes_fragments(const Weight& w, Compute compute) {
+  return !is_grouped(w.format) && (rounds(w, compute) || w.format.quantized_input) &&
+         gemv_mma_fits(w);
+}
+
 void check_few_rows(const Tensor& x, const Weight& w, Compute compute, const Tensor& y) {
   check(!w.is_meta() && w.format.layout == WeightLayout::rows, "a resident weight of plain rows");
   check(w.format.scales == ScaleKind::none || w.plane(Plane::scales) != nullptr,
@@ -33,14 +38,21 @@ int64_t most_rows(const Weight& w, Compute compute) {
   return plain && !(rounds(w, compute) && gemv_mma_fits(w)) ? kAny : kFewRows;
 }
 
+bool gated_fits(const Weight& w, int64_t second, const ActivationParams& activation,
+                Compute compute) {
+  return takes_fragments(w, compute) && second % kMmaRows == 0 &&
+         activation.kind != Activation::xielu;
+}
+
 uint64_t few_rows_workspace_bytes(int64_t cols) {
   const int64_t blocks = ceil_div(cols, kScaleBlock);
   return static_cast<uint64_t>(kFewRows * (padded(cols, kMmaCols) + blocks)) * sizeof(float);
 }
 
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
-                     std::byte* workspace, Tensor y, Stream stream) {
+                     std::byte* workspace, Tensor y, Stream stream, const GatedRows& gated) {
   check_few_rows(x, w, compute, y);
+  check(gated.width == 0 || takes_fragments(w, compute), "a gate that fragments fit");
   if (y.rows == 0 || y.cols == 0) return;
   if (is_grouped(w.format)) {
     if (compute == Compute::bf16 && gemv_grouped_fits(w))
@@ -65,11 +77,11 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
     }
   }
   const bool round = rounds(w, compute);
-  if ((round || scales.at != nullptr) && gemv_mma_fits(w)) {
-    if (scales.at == nullptr && gemv_mma_rounds(x)) return gemv_mma(x, w, bias, y, stream);
+  if (takes_fragments(w, compute)) {
+    if (scales.at == nullptr && gemv_mma_rounds(x)) return gemv_mma(x, w, bias, gated, y, stream);
     const Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), x.rows, cols, scales};
     round_rows_bf16(x, rounded, stream);
-    return gemv_mma(rounded, w, bias, y, stream);
+    return gemv_mma(rounded, w, bias, gated, y, stream);
   }
   if (scales.at == nullptr) return gemv_f32(x, {}, w, bias, round, y, stream);
   const Tensor values{workspace, DType::f32, x.rows, w.cols, cols};

@@ -49,8 +49,29 @@ inline constexpr int64_t kFewRows = 16;
 // float32 (a router) and needs no scratch, so that a prompt is one launch.
 int64_t most_rows(const Weight& w, Compute compute);
 uint64_t few_rows_workspace_bytes(int64_t cols);
+// A gate and its factor become activation(multiplier * gate) * factor, or what a clamped SwiGLU
+// makes of them.
+struct Gating {
+  Activation kind = Activation::identity;
+  float limit = 0, alpha = 0;  // of clamped_swiglu
+  float multiplier = 1;
+};
+// The gate's rows of a weight are the first `width`, and its factor's those from `second` on.
+struct GatedRows {
+  Gating gating = {};
+  int64_t width = 0;  // 0: a product is stored as it is
+  int64_t second = 0;
+};
+// Returns whether linear_few_rows can store what is made of both in the place of the gate.
+bool gated_fits(const Weight& w, int64_t second, const ActivationParams& activation,
+                Compute compute);
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
-                     std::byte* workspace, Tensor y, Stream stream);
+                     std::byte* workspace, Tensor y, Stream stream, const GatedRows& gated = {});
+
+// workspace: heads_workspace_bytes(columns of the weight), for weights in groups.
+uint64_t heads_workspace_bytes(int64_t head_cols);
+void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
+                    Tensor y, int64_t y_step, std::span<std::byte> workspace, Stream stream);
 
 // ---- encoding
 
@@ -64,9 +85,12 @@ void absolute_max(const std::byte* source, DType stored, int64_t source_stride, 
 
 // ---- KV cache
 
-// Checks what the cache's kernels need beyond kernels/kv_cache.h: keys and values of a multiple of
-// 8 elements, at most kMostHeadDim; runs and blocks of whole 8 bytes.
-inline constexpr int64_t kMostHeadDim = 256;
+// Needs of the cache's kernels beyond kernels/kv_cache.h: keys and values of a multiple of
+// kHeadUnit elements, at most kMostHeadDim; runs and blocks of whole kRunBytes.
+inline constexpr int64_t kHeadUnit = 4, kMostHeadDim = 1024, kRunBytes = 8;
+// Returns whether attention_wide alone takes it: the others take heads of multiples of 8 elements
+// up to 256, whose values are not the beginnings of their keys.
+bool is_wide(const KvCache& cache);
 void check_paged_cache(const KvCache& cache);
 
 // keys [n, kv_heads * key_dim], values [n, kv_heads * value_dim]; slots [n]: block * block_size +
@@ -85,6 +109,7 @@ struct AttentionSettings {
   float soft_cap = 0;                   // scores become soft_cap * tanh(score / soft_cap); 0: none
   const float* alibi_slopes = nullptr;  // [heads]: score += slope * (key - query position)
   const float* sinks = nullptr;  // [heads]: a logit in the softmax's sum that brings no value
+  ChosenPositions chosen = {};   // for attention_wide alone; from the first row on
 };
 
 // Blocks of each sequence: [sequences][stride], by position / block_size. Blocks wholly before the
@@ -110,6 +135,18 @@ uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, 
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
                       std::byte* workspace, Tensor out, Stream stream);
+
+// The same of any cache, for prompts, too, and to positions that are chosen: `longest` is then the
+// most that any row has of them.
+void attention_wide(Tensor q, const KvCache& cache, const BlockTables& tables,
+                    const DecodeRows& rows, const AttentionSettings& settings, std::byte* workspace,
+                    Tensor out, Stream stream);
+
+// workspace: choice_workspace_bytes of the rows and rows.longest, as of attention_decode.
+uint64_t choice_workspace_bytes(int64_t rows, int64_t longest);
+void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const BlockTables& tables,
+                      const DecodeRows& rows, const ChosenPositions& out, std::byte* workspace,
+                      Stream stream);
 
 // Prefill: chunks of consecutive tokens of one sequence, whose keys and values are stored already.
 // By tensor cores: q and the softmax's weights are rounded to bf16, sums are float32. For caches of

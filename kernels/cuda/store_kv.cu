@@ -120,12 +120,17 @@ Launch warp_a_head(int64_t rows, int64_t heads, uint32_t kinds) {
 
 }  // namespace
 
+bool is_wide(const KvCache& cache) {
+  auto fits = [](int64_t dim) { return dim % 8 == 0 && dim <= 256; };
+  return cache.latent || !fits(cache.key_dim) || !fits(cache.value_dim);
+}
+
 void check_paged_cache(const KvCache& cache) {
   check(cache.keys != nullptr && cache.values != nullptr, "cache has storage");
   check(cache.block_size > 0 && cache.kv_heads > 0, "cache has a shape");
   for (int64_t dim : {cache.key_dim, cache.value_dim})
-    check(dim > 0 && dim % 8 == 0 && dim <= kMostHeadDim, "heads of 8, 16, ... 256 elements");
-  check(kv_key_bytes(cache) % 8 == 0 && cache.block_stride % 8 == 0,
+    check(dim > 0 && dim % kHeadUnit == 0 && dim <= kMostHeadDim, "heads of 4, 8, ... elements");
+  check(kv_key_bytes(cache) % kRunBytes == 0 && cache.block_stride % kRunBytes == 0,
         "runs that begin at multiples of 8 bytes");
   check((cache.key_scale > 0) == (cache.value_scale > 0), "scales for keys and values or none");
 }

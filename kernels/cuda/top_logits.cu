@@ -1,31 +1,17 @@
-// The largest logits of rows, so that the rows themselves need not leave the device: a radix
-// selection, which finds the k-th largest eight bits at a time, and then takes all from there on.
+// The largest logits of rows, so that the rows themselves need not leave the device: all from the
+// k-th largest on.
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/ordered.cuh"
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/select.cuh"
 #include "kernels/launch_checks.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 512;
-constexpr int kDigitBits = 8;
-constexpr uint32_t kDigits = 1 << kDigitBits;
-
 struct Shared {
-  uint32_t counts[kDigits];  // of codes, by their next digit
-  uint32_t least;            // the k-th largest code, as far as its digits are known
-  uint32_t left;             // how many of those with the same digits are wanted
+  Selection selection;
   int taken;
 };
-
-// The next digit of the k-th largest code, from the largest down.
-__device__ inline void choose_digit(Shared& shared, uint32_t least, uint32_t left, int shift) {
-  uint32_t digit = kDigits - 1;
-  for (; shared.counts[digit] < left; --digit) left -= shared.counts[digit];
-  shared.least = least | digit << shift;
-  shared.left = left;
-}
 
 // One block a row.
 __global__ void __launch_bounds__(kThreads)
@@ -33,21 +19,8 @@ __global__ void __launch_bounds__(kThreads)
   auto& shared = shared_memory<Shared>();
   const float* row = logits + blockIdx.x * stride;
   const int first = static_cast<int>(threadIdx.x);
-  uint32_t least = 0, left = k;
-  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
-    for (uint32_t i = threadIdx.x; i < kDigits; i += kThreads) shared.counts[i] = 0;
-    __syncthreads();
-    for (int c = first; c < cols; c += kThreads) {
-      const uint32_t code = ordered(row[c]);
-      const bool same = shift + kDigitBits == 32 || (code ^ least) >> (shift + kDigitBits) == 0;
-      if (same) atomicAdd(&shared.counts[code >> shift & (kDigits - 1)], 1u);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) choose_digit(shared, least, left, shift);
-    __syncthreads();
-    least = shared.least;
-    left = shared.left;
-  }
+  select(row, cols, k, shared.selection);
+  const uint32_t least = shared.selection.least;
   if (threadIdx.x == 0) shared.taken = 0;
   __syncthreads();
   for (int c = first; c < cols; c += kThreads) {

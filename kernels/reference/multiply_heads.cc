@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "kernels/launch_checks.h"
@@ -16,6 +17,7 @@ void ReferenceKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatric
     for (int64_t r = 0; r < x.rows; ++r) {
       const float* from = x.row<float>(r) + head * x_step;
       float* to = y.row<float>(r) + head * y_step;
+      if (at == 0) std::copy_n(from + m.rows, m.tail, to + m.weight.cols);
       double sum = 0;
       for (int64_t k = 0; k < m.weight.cols; ++k) {
         const float element = w[static_cast<size_t>(k)];

@@ -73,11 +73,12 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) 
   auto consider = [&](const std::string& change, uint64_t budget, const QuantizeRequest& quantize) {
     try {
       auto [memory, read] = session.what_if(shape, budget, quantize);
-      list.push_back({{"change", change},
-                      {"tokens_per_second",
-                       predict_speed(memory, read, session.rates(quantize)).tokens_per_second},
-                      {"bytes_per_sweep", memory.sweep_bytes},
-                      {"needed_bytes", memory.needed()}});
+      list.push_back(
+          {{"change", change},
+           {"tokens_per_second",
+            predict_speed(memory, read, session.rates().known(quantize)).tokens_per_second},
+           {"bytes_per_sweep", memory.sweep_bytes},
+           {"needed_bytes", memory.needed()}});
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::no_fit) throw;
     }
@@ -134,7 +135,7 @@ Json experts_json(const ReadPlan& read) {
 
 Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
-  Prediction speed = predict_speed(memory, read, session.rates());
+  Prediction speed = predict_speed(memory, read, session.rates().known());
   const DevicePlan& device = memory.device;
   const uint64_t least =
       smallest.needed() + MiB;  // a process is not the same to the page each time
@@ -170,8 +171,8 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
       {"cpu_rows", cpu_rows_json(read)},
       {"load_seconds", speed.load_seconds},
       {"tokens_per_second", speed.tokens_per_second},
-      {"rates", rates_json(session.rates())},
-      {"read_shape", read_shape_json(session.read_shape())},
+      {"rates", rates_json(session.rates().known())},
+      {"read_shape", read_shape_json(session.rates().read_shape())},
       {"would_help", only_faster(would_help(session, shape, memory), speed.tokens_per_second)},
       {"smallest",
        {{"memory", fits ? std::min(least, session.budget()) : least},

@@ -82,7 +82,7 @@ Json RunReport::load_figures() const {
           {"bytes_per_second", static_cast<double>(load.io.bytes_read) / seconds},
           {"weights_bytes", session_.memory_plan().all_weights()},
           {"reader", load.reader},
-          {"read_shape", read_shape_json(session_.read_shape())},
+          {"read_shape", read_shape_json(session_.rates().read_shape())},
           {"reads", load.io.reads},
           {"retries", load.io.retries}};
 }

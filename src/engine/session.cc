@@ -3,13 +3,10 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <ranges>
 #include <tuple>
 #include <utility>
 
-#include "src/base/checksum.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -72,7 +69,7 @@ Session::Session(SessionOptions options, Session* target) try
   budget_ = options_.memory
                 ? parse_budget("--memory", *options_.memory, (free_.own + free_.free) / sharers)
                 : free_.budget / sharers;
-  read_shape_ = remembered_shape(rates_file(), rate_keys(options_.model, options_.quantize));
+  rates_ = MachineRates(rate_setting(), options_.quantize);
   set_device_budget();
   if (target == nullptr) ledger_.set_budget(Place::host, budget_);
   if (tokenizer() != nullptr)
@@ -94,11 +91,25 @@ Session::Session(SessionOptions options, Session* target) try
   if (options.ranks != nullptr) options.ranks->break_off();
 }
 
-Session::~Session() {
-  if (!leads() || group_.is_over()) return;
-  const std::array end{static_cast<std::byte>(RankCommand::end)};
-  group_.tell(end);
-  group_.end();
+RateSetting Session::rate_setting() const {
+  const Device& device = backend_->device();
+  RateSetting setting;
+  setting.model = options_.model;
+  setting.mirrors = options_.mirrors;
+  setting.stored = dtype_name(checkpoint_.weights_dtype());
+  setting.device = device.info().name;
+  setting.processor = device.has_own_memory()
+                          ? setting.device
+                          : fmt::format("{} {} threads", isa_name(options_.isa), pool_->size());
+  setting.own_memory = device.has_own_memory();
+  setting.memory_rate = device.info().memory_rate;
+  setting.typical = options_.reader == io::ReaderKind::automatic && rank().size == 1;
+  return setting;
+}
+
+// After a shrink passes of two kinds were timed.
+void Session::learn_pass(double seconds) {
+  if (past_peak_ == 0) rates_.learn_pass(*loaded_, seconds);
 }
 
 // Checks --max-model-len.
@@ -112,77 +123,6 @@ void Session::set_limits() {
   if (max_model_len_ > usable) {
     log::warning("--max-model-len {} is above the {} positions that the model was made for",
                  max_model_len_, usable);
-  }
-}
-
-void Session::need_one_rank(std::string_view what) const {
-  if (rank().size > 1)
-    fail(ErrorKind::usage, "{}: works on one rank only, and the model is on {}", what, rank().size);
-}
-
-// Does what every rank does by itself, and agrees on the outcome.
-template <class Work>
-void Session::with_ranks(Work work) {
-  if (rank().size == 1) return work();
-  try {
-    work();
-  } catch (const OtherRankFailed&) {
-    group_.agree(nullptr);
-  } catch (const Error& e) {
-    if (group_.is_over()) throw;
-    group_.agree(&e);
-  } catch (...) {
-    group_.break_off();
-    throw;
-  }
-  group_.agree(nullptr);
-}
-
-namespace {
-
-// The memory that rank 0's requests ask every rank for.
-struct SharedShape {
-  int64_t max_tokens = 0;
-  int64_t longest_prompt = 0;
-  int64_t least_rows = 1;
-  int64_t logits_rows = 1;
-  int64_t sequences = 1;
-  int64_t longest_sequence = 0;
-};
-
-}  // namespace
-
-void Session::follow(const std::stop_token& stop) {
-  std::vector<std::byte> message;
-  try {
-    while (true) {
-      group_.hear(message, stop);
-      if (static_cast<RankCommand>(message.at(0)) == RankCommand::end) break;
-      follow_command(message, stop);
-    }
-    group_.end();
-  } catch (const Error& e) {
-    if (group_.is_over() && !group_.is_broken()) throw;  // rank 0 has it, too
-    throw Error(e.kind(), fmt::format("rank {}: {}", rank().rank, e.what()));
-  }
-}
-
-void Session::follow_command(std::span<const std::byte> message, const std::stop_token& stop) {
-  MessageReader reader(message);
-  switch (reader.get<RankCommand>()) {
-    case RankCommand::place: {
-      const auto s = reader.get<SharedShape>();
-      RunShape shape = run_shape(s.max_tokens, s.longest_prompt, s.logits_rows, s.sequences);
-      shape.least_rows = s.least_rows;
-      shape.longest_sequence = s.longest_sequence;
-      return place_here(shape);
-    }
-    case RankCommand::load: {
-      LoadProgress progress;
-      return load_here(progress, stop);
-    }
-    default:
-      runner().follow(message);
   }
 }
 
@@ -207,7 +147,7 @@ void Session::note_runtime(uint64_t peak_before) {
 // users of the device.
 void Session::set_device_budget() {
   if (!backend_->device().has_own_memory()) return;
-  Rates rates = this->rates();
+  const Rates rates = rates_.known();
   link_cost_ = rates.sweep.bytes_per_second / rates.link.bytes_per_second;
   host_cost_ = rates.sweep.bytes_per_second / rates.host.bytes_per_second;
   host_ = make_cpu_backend(options_.isa, *pool_);
@@ -255,7 +195,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           .spill_bytes = spill_bytes_,
           .rules = options_.place,
           .sequences = sequences,
-          .read = read_shape_.is_settled() ? read_shape_.shape : io::ReadShape{},
+          .read = rates_.read_shape().is_settled() ? rates_.read_shape().shape : io::ReadShape{},
           .kv_bytes = options_.kv_bytes,
           .swap = options_.swap,
           .prompt_cache = options_.prompt_cache,
@@ -309,59 +249,6 @@ int64_t Session::longest_sequence(const std::function<DraftMemory(int64_t tokens
   return 1 + static_cast<int64_t>(std::ranges::partition_point(longer, good) - longer.begin());
 }
 
-MemoryPlan Session::place(const RunShape& shape) {
-  if (leads()) {
-    MessageWriter message;
-    message.put(RankCommand::place);
-    message.put(SharedShape{shape.max_tokens, shape.longest_prompt, shape.least_rows,
-                            shape.logits_rows, shape.sequences, shape.longest_sequence});
-    group_.tell(message.bytes());
-  }
-  place_here(shape);
-  return memory_plan();
-}
-
-// Gives every rank's plan as many rows and blocks as all ranks have room for. Each was counted with
-// no fewer.
-void Session::equal_ranks(MemoryPlan& plan) const {
-  struct Figures {
-    int64_t chunk_rows, kv_blocks, swap_blocks, disk_blocks;
-    uint64_t groups;  // checksum of the sizes of their blocks
-  };
-  std::vector<int64_t> sizes;
-  for (const KvGroup& group : kv_layout(*model().root, placed_->shape).groups)
-    sizes.push_back(group.block_size);
-  const Figures own{plan.chunk_rows, plan.kv_blocks, plan.swap_blocks, plan.disk_blocks,
-                    checksum64(std::as_bytes(std::span(sizes)))};
-  const std::span<const std::byte> all = group_.all_gather(std::as_bytes(std::span(&own, 1)));
-  for (size_t r = 0; r < static_cast<size_t>(rank().size); ++r) {
-    Figures other{};
-    std::memcpy(&other, all.data() + r * sizeof(other), sizeof(other));
-    plan.chunk_rows = std::min(plan.chunk_rows, other.chunk_rows);
-    plan.kv_blocks = std::min(plan.kv_blocks, other.kv_blocks);
-    plan.swap_blocks = std::min(plan.swap_blocks, other.swap_blocks);
-    plan.disk_blocks = std::min(plan.disk_blocks, other.disk_blocks);
-    if (other.groups == own.groups) continue;
-    fail(ErrorKind::usage,
-         "--tensor-parallel-size {}: ranks {} and {} would have KV blocks of different sizes; "
-         "choose a number that divides the heads",
-         rank().size, rank().rank, r);
-  }
-}
-
-void Session::place_here(const RunShape& shape) {
-  with_ranks([&] { placed_ = placed(shape, budget()); });
-  if (rank().size > 1) {
-    with_ranks([&] {
-      auto equal = std::make_shared<Placed>(*placed_);
-      equal_ranks(equal->memory);
-      placed_ = std::move(equal);
-    });
-  }
-  malloc_trim(0);  // returns what planning freed: the plan counts with the process as it was
-  lease_runtime();
-}
-
 // Input has a lease of its own.
 void Session::lease_runtime() {
   runtime_ = {};
@@ -385,36 +272,14 @@ void Session::reserve_device() {
   device_reserved_ = true;
 }
 
-void Session::load(LoadProgress& progress, std::stop_token stop) {
-  if (leads()) {
-    const std::array load{static_cast<std::byte>(RankCommand::load)};
-    group_.tell(load);
-  }
-  load_here(progress, stop);
-}
-
-void Session::load_here(LoadProgress& progress, const std::stop_token& stop) {
-  ledger_.begin_phase("load");
-  if (target_ != nullptr)
-    runtime_ = ledger_.lease(Place::host, Use::runtime, "process", memory_plan().runtime);
-  is_loaded_ = true;
-  reserve_device();
-  with_ranks([&] { fill(progress, stop); });
-  if (rank().size == 1) return;
-  const RankLoad own{load_report().io.bytes_read, memory_plan().all_weights()};
-  const std::span<const std::byte> all = group_.all_gather(std::as_bytes(std::span(&own, 1)));
-  rank_loads_.resize(static_cast<size_t>(rank().size));
-  std::memcpy(rank_loads_.data(), all.data(), all.size());
-}
-
 void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
   std::optional<LoadingRanks> ranks;  // an error on the way is told to the others
   if (rank().size > 1) ranks.emplace(group_);
   std::filesystem::path checkpoint = std::filesystem::canonical(options_.model);
   const FillOptions options{
       .reader = options_.reader,
-      .read = read_shape_.shape,
-      .try_shapes = tries_shapes(),
+      .read = rates_.read_shape().shape,
+      .try_shapes = rates_.tries_shapes(),
       .spill = options_.spill,
       .spill_key = {std::move(checkpoint), options_.quantize.name(), model().root->rank()},
       .max_quant_error = options_.max_quant_error,
@@ -422,7 +287,7 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
       .touch = options_.touch,
       .ranks = ranks ? &*ranks : nullptr};
   loaded_->fill(placed_, index(), options, progress, stop);
-  learn_load();
+  rates_.learn_load(*loaded_);
 }
 
 // The most that exchanging the weights takes beside the run's memory. Headers and plan of the new
@@ -481,6 +346,7 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
   ledger_.begin_phase("load");
   options_.model = model;
   options_.mirrors.clear();
+  rates_ = MachineRates(rate_setting(), options_.quantize);
   past_peak_ = std::max(predicted_peak(), memory_plan().run_peak() + room);
   checkpoint_.take_tensors(std::move(other));
   placed_ = std::make_shared<Placed>(std::move(next));
@@ -559,8 +425,7 @@ PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t pro
 
 BlockCosts Session::block_costs() const {
   const std::filesystem::path& swap = options_.swap.directory;
-  Rates rates = remembered_rates(
-      rates_file(), rate_keys(swap.empty() ? options_.model : swap, options_.quantize));
+  const Rates rates = rates_.known_of(swap.empty() ? options_.model : swap);
   uint64_t slot = kv_layout(*model().root, placed_->shape).slot_bytes();
   return predict_block_costs(slot, placed_->shape.block_size, read_plan(), rates);
 }

@@ -18,11 +18,11 @@
 #include "src/base/thread_pool.h"
 #include "src/engine/checkpoint.h"
 #include "src/engine/loaded_model.h"
+#include "src/engine/machine_rates.h"
 #include "src/grammar/grammars.h"
 #include "src/memory/system.h"
 #include "src/nn/group.h"
 #include "src/plan/memory_plan.h"
-#include "src/plan/rates.h"
 
 namespace sluice {
 
@@ -158,11 +158,7 @@ class Session {
   const MemoryPlan& memory_plan() const { return placed_->memory; }
   const ReadPlan& read_plan() const { return *placed_->read; }
 
-  // Rates of this machine: observed, measured, assumed, or reported by the device.
-  Rates rates(const QuantizeRequest& quantize) const;
-  // The read shape for the disk, and its source.
-  const RememberedShape& read_shape() const { return read_shape_; }
-  Rates rates() const { return rates(options_.quantize); }
+  const MachineRates& rates() const { return rates_; }
   // Remembers the rates that a run observed, from the median seconds of its passes of a few rows;
   // 0: there were none. (load() remembers those of a load.)
   void learn_pass(double seconds);
@@ -197,8 +193,6 @@ class Session {
  private:
   Session(SessionOptions options, Session* target);
   bool leads() const { return rank().size > 1 && rank().rank == 0; }
-  template <class Work>
-  void with_ranks(Work work);
   void set_limits();
   void follow_command(std::span<const std::byte> message, const std::stop_token& stop);
   void place_here(const RunShape& shape);
@@ -226,13 +220,7 @@ class Session {
   RunShape counted(RunShape shape) const;
   MemoryPlan plan_within(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
   uint64_t room_to_refill(const std::filesystem::path& model) const;
-  RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
-  void remember(std::span<const Observation> seen) const;
-  bool loaded_from_disk() const;
-  bool tries_shapes() const;
-  void learn_load();
-  void learn_shape();
-  void learn_memory();
+  RateSetting rate_setting() const;
   BlockCosts block_costs() const;
 
   SessionOptions options_;
@@ -256,9 +244,9 @@ class Session {
     ReadPlan plan;
   };
   std::optional<LaidOut> laid_out_;  // of the last question, until place() has decided
-  RememberedShape read_shape_;
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;
+  MachineRates rates_;
   uint64_t device_budget_ = 0;
   double link_cost_ = 0, host_cost_ = 0;  // RunShape::link_cost and host_cost
   std::shared_ptr<Backend> host_;         // the CPU beside a device; null: the backend is the CPU

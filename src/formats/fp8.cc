@@ -1,5 +1,6 @@
 // E4M3 codes with float scales in a tensor of their own: FP8 checkpoints of DeepSeek and Qwen
-// ("fp8"), of compressed-tensors ("float-quantized") and of ModelOpt. A linear layer is
+// ("fp8"), of Meta ("fbgemm_fp8"), of compressed-tensors ("float-quantized") and of ModelOpt. A
+// linear layer is
 //   weight            F8_E4M3 [outputs, inputs]
 //   weight_scale_inv  [ceil(outputs / 128), ceil(inputs / 128)], or
 //   weight_scale      the same; or [outputs, 1]; or one number: F32, BF16, F16 or F8_E8M0
@@ -18,7 +19,7 @@ namespace {
 bool names_fp8(const JsonFields& q) {
   const std::string method = q.string_or("quant_method", ""),
                     algorithm = q.string_or("quant_algo", "");
-  if (method == "fp8") return true;
+  if (method == "fp8" || method == "fbgemm_fp8") return true;
   if (method == "modelopt") return algorithm == "FP8" || algorithm == "MIXED_PRECISION";
   return has_compressed_format(q, {"float-quantized", "naive-quantized"});
 }

@@ -13,16 +13,10 @@
 #include <span>
 
 #include "io/reader.h"
-#include "src/base/error.h"
 #include "src/load/fetch.h"
 #include "src/nn/group.h"
 
 namespace sluice {
-
-// A load ends because another rank's did, for a reason that Group::agree() tells.
-struct OtherRankFailed : Error {
-  OtherRankFailed() : Error(ErrorKind::runtime, "another rank cannot load the model") {}
-};
 
 // The meetings of one load. All throw OtherRankFailed.
 class LoadingRanks {

@@ -91,7 +91,7 @@ class ExpertPolicy {
   void use(std::span<ExpertUse> uses);
   uint32_t slot_of(uint32_t expert) const { return real_.slot_of(expert); }
 
-  static constexpr std::array kHalfLives{16.0, 1.0, 128.0};  // the first until there is more to say
+  static constexpr std::array kHalfLives{64.0, 1.0, 16.0};  // the first until there is more to say
   static constexpr uint64_t kExpertBytes = (1 + kHalfLives.size()) * ScoredPolicy::kExpertBytes;
   static constexpr uint64_t kSlotBytes = (1 + kHalfLives.size()) * ScoredPolicy::kSlotBytes;
 

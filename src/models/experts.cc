@@ -40,9 +40,7 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
 namespace {
 
 // Returns whether the device's memory has a matrix, as one.
-bool is_on_device(const Linear& linear) {
-  return linear.weight().stream == nullptr && !linear.weight().value.is_meta();
-}
+bool is_on_device(const Linear& linear) { return linear.weight().is_resident(); }
 
 // One matrix of all experts. nullopt: they are not of one format, or do not lie at equal steps.
 template <class Get>
@@ -88,7 +86,7 @@ std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const 
   if (!is_on_device(first.up()) || !is_on_device(first.down())) return std::nullopt;
   w.width = w.down.first.cols;
   w.second = spec.up.parts.size() > 1 ? first.up().part_begin(1) : 0;
-  w.activation = spec.activation;
+  w.activation = {.kind = spec.activation, .limit = spec.limit, .alpha = spec.alpha};
   w.gate_multiplier = spec.gate_multiplier;
   if (!kernels.computes_experts(w, spec_.choice.used)) return std::nullopt;
   const auto up = matrix_of(experts_, [](const Mlp& m) -> const Linear& { return m.up(); });

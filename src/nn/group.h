@@ -18,6 +18,11 @@
 
 namespace sluice {
 
+// This rank's work ends because another rank's did, for a reason that Group::agree() tells.
+struct OtherRankFailed : Error {
+  OtherRankFailed() : Error(ErrorKind::runtime, "another rank has failed") {}
+};
+
 // One thread at a time may call a group.
 class Group {
  public:
@@ -57,6 +62,23 @@ class Group {
   // Ends what each rank has done by itself: returns if no rank failed. Otherwise every rank throws
   // the error of the first that did, which rank 0 has to say. `own`: this rank's error, or null.
   void agree(const Error* own) const;
+  // Does what every rank does by itself, and agrees on the outcome.
+  template <class Work>
+  void together(Work work) const {
+    if (rank().size == 1) return work();
+    try {
+      work();
+    } catch (const OtherRankFailed&) {
+      agree(nullptr);
+    } catch (const Error& e) {
+      if (is_over()) throw;
+      agree(&e);
+    } catch (...) {
+      break_off();
+      throw;
+    }
+    agree(nullptr);
+  }
 
   // A group is over when rank 0 has told its end, or a rank has failed. It is broken when a rank
   // failed while others wait for it: they must be ended.

@@ -77,6 +77,7 @@ struct Param {
 
   // Returns whether layers can compute with it, resident or streamed.
   bool is_loaded() const { return !value.is_meta() || stream != nullptr; }
+  bool is_resident() const { return !value.is_meta() && stream == nullptr; }
 };
 
 // The elements of a loaded float32 vector; null for no parameter.

@@ -264,6 +264,15 @@ class PerplexityTest(Case):
         for cache in ("fp8_e4m3", "fp8_e5m2") if ALL else ("fp8_e4m3",):
             self.assertLess(run_json(*options, "--kv-cache-dtype", cache)["perplexity"] / bf16, 1.01, cache)
 
+    @unittest.skipIf(SANITIZED, "passes over the validation text take minutes under a sanitizer")
+    def test_bundled_model_with_experts(self):
+        model = SOURCE / "tools/demo-moe-model"
+        want = json.loads((model / "expected.json").read_text())
+        for place in ([], ["--place", "experts=cached"]):
+            got = run_json("eval", model, "--text", model / "validation.txt", "--dtype", "float32", *place)
+            self.assertEqual(got["tokens"], want["tokens"])
+            self.assertAlmostEqual(got["perplexity"] / want["perplexity"], 1, delta=1e-4)
+
 
 @unittest.skipIf(BRIEF, IN_PROCESS)
 class GoldensTest(Case):

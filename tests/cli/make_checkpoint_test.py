@@ -35,6 +35,14 @@ class MakeCheckpointTest(Case):
         layers = [run_json("plan", self.path / shape)["uses"]["weights"] - tables for shape in ("8b", "8b_gptq")]
         self.assertAlmostEqual(layers[0] / layers[1], 16 / (4 + (16 + 4) / 128), delta=0.3)
 
+    def test_experts_of_four_bits(self):
+        self.assertEqual(self.make("gpt_oss").returncode, 0)
+        self.assertGreater(statistics.pstdev(self.logits("gpt_oss")), 0.1)
+        tables = 2 * 2 * 2048 * 256
+        experts = 2 * 32 * 3 * 512 * 256 * 4.25 / 8  # layers, experts, matrices
+        weights = run_json("plan", self.path / "gpt_oss")["uses"]["weights"]
+        self.assertAlmostEqual(weights / (tables + experts), 1.05, delta=0.1)
+
     def test_inputs_that_are_no_whole_groups_are_refused(self):
         made = self.make("8b_gptq", **{"intermediate-size": 320})
         self.assertEqual(made.returncode, 2)

@@ -20,6 +20,7 @@
 #include "tests/engine/speculating.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
+#include "tests/support/simt/emulator.h"
 
 namespace sluice {
 namespace {
@@ -133,14 +134,43 @@ INSTANTIATE_TEST_SUITE_P(Bundled, CudaPaths, testing::ValuesIn(models_of_schemes
 // A prompt for a small model.
 const std::vector<int32_t> kIds{5, 17, 30, 2, 44, 9, 61, 7, 8, 50, 33, 12};
 
-TEST(CudaEngine, AttentionToLatentKeysIsRefused) {
-  try {
-    run_model(test::bundled_model("kimi_k2"), kIds, 1, emulated());
-    FAIL() << "accepted";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::refused);
-    EXPECT_THAT(e.what(), testing::HasSubstr("--device cuda"));
+TEST(CudaEngine, HeadsThatNoKernelTakesAreRefused) {
+  const std::unique_ptr<Backend> backend = simt::make_emulated_backend({});
+  KvCache cache{.kv_heads = 1, .key_dim = 576, .value_dim = 512, .latent = true};
+  backend->check_supported(cache);
+  for (const auto& [dim, tokens] : {std::pair{578, 16}, {1028, 16}, {12, 5}}) {
+    cache.key_dim = dim;
+    cache.dtype = DType::f8_e4m3;
+    cache.key_scale = cache.value_scale = 1;
+    cache.block_size = tokens;
+    try {
+      backend->check_supported(cache);
+      ADD_FAILURE() << dim << " elements are accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::refused);
+      EXPECT_THAT(e.what(), testing::HasSubstr("--device cuda"));
+    }
   }
+}
+
+// Launches of a step with one row: norm and product of q, k and v; rotation and cache, attention
+// and product; norm, product of gate and up, which is activated, product of down.
+TEST(CudaEngine, ADenseLayerIsEightLaunches) {
+  auto of_a_step = [](int64_t layers) {
+    test::SmallModel model(0, 67, 1, layers);
+    Session session(options_for(model.path(), emulated()));
+    session.place(session.run_shape(12, 4, 1));
+    LoadProgress progress;
+    session.load(progress, {});
+    Sequence sequence = session.runner().new_sequence();
+    int64_t before = 0;
+    for (const int32_t id : {5, 17}) {
+      before = simt::counts().launches;
+      session.runner().logits(session.runner().decode(sequence, {&id, 1}));
+    }
+    return simt::counts().launches - before;
+  };
+  EXPECT_EQ(of_a_step(2) - of_a_step(1), 8);
 }
 
 // Every order of work that events and streams allow gives the same bits:

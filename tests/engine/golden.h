@@ -77,14 +77,12 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
   check(std::ssize(models) == std::ssize(kNames), "a model of the list is bundled no more");
   return models;
 }
-// The models that a GPU computes: those without attention to latent keys, and with heads of whole
-// eights of elements.
+// The models that a GPU computes: those with heads of multiples of 4 elements.
 inline std::vector<std::filesystem::path> for_gpus(std::vector<std::filesystem::path> models) {
   std::erase_if(models, [](const std::filesystem::path& model) {
     bool is_refused = false;
     DecoderSpec spec = read_model(*open_model(model_in(model))).spec;
-    each<MlaSpec>(spec, [&](const MlaSpec&) { is_refused = true; });
-    each<AttentionSpec>(spec, [&](const AttentionSpec& a) { is_refused |= a.head_dim % 8 != 0; });
+    each<AttentionSpec>(spec, [&](const AttentionSpec& a) { is_refused |= a.head_dim % 4 != 0; });
     return is_refused;
   });
   return models;

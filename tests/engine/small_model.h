@@ -8,13 +8,14 @@ namespace sluice::test {
 
 class SmallModel {
  public:
-  // `window`: of its first layer; 0: none. A seed gives the same weights each time.
-  explicit SmallModel(int64_t window = 0, int64_t vocab = 67, uint64_t seed = 1) {
+  // `window`: of its first layer of two; 0: none. A seed gives the same weights each time.
+  explicit SmallModel(int64_t window = 0, int64_t vocab = 67, uint64_t seed = 1,
+                      int64_t layers = 2) {
     Json config = tiny_config();
     config["hidden_size"] = 40;
     config["intermediate_size"] = 136;
     config["vocab_size"] = vocab;
-    config["num_hidden_layers"] = 2;
+    config["num_hidden_layers"] = layers;
     config["num_attention_heads"] = 2;
     config["num_key_value_heads"] = 1;
     config["head_dim"] = 24;

@@ -22,7 +22,7 @@ NVIDIA_SMI = """case "$1" in
   *) echo "80000 MiB, 345 MHz" ;;
 esac"""
 OP_TESTS = ("Attention.Adds", "Attention.Copies", "Experts.A", "States.A", "Elementwise.A", "StoreKv.A",
-            "Grouped.A", "Encode.A", "Linear.A")
+            "Grouped.A", "Encode.A", "Linear.A", "MultiplyHeads.A", "ChoosePositions.A")
 MODEL_TESTS = ("Models/Gpu.Bfloat16WithinItsTolerance/llama_tied", "Models/Gpu.Streams/llama_tied",
                "Models/Gpu.Streams/llama_tied_2", "GpuMemory.Gives")
 SANITIZER = """shift 4; "$@" && echo '========= ERROR SUMMARY: 0 errors'"""
@@ -109,7 +109,7 @@ class GpuCheckTest(unittest.TestCase):
         found = self.results()
         self.assertEqual(list(found), ["machine"] + [step.name for step in steps.all_steps()])
         self.assertEqual({result["status"] for result in found.values()}, {"passed"})
-        self.assertEqual(found["gpu_op_test"]["found"], {"processes": 8, "tests": 9, "skipped": 0, "failed": []})
+        self.assertEqual(found["gpu_op_test"]["found"], {"processes": 10, "tests": 11, "skipped": 0, "failed": []})
         self.assertEqual(found["gpu_test"]["found"], {"processes": 3, "tests": 4, "skipped": 0, "failed": []})
         self.assertEqual(found["ceilings"]["found"]["copy"]["rate"], 1.5)
         self.assertEqual(found["first step none"]["found"], {"gemv": {"runs": 2, "Duration [us]": 1005.0}})
@@ -139,7 +139,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(found["gpu_op_test"]["status"], "timed out")
         self.assertIn("Attention.* ended with -11", found["gpu_op_test"]["why"])
         ended = found["gpu_op_test"]["found"]
-        self.assertEqual((ended["processes"], ended["tests"], ended["failed"]), (8, 8, []))
+        self.assertEqual((ended["processes"], ended["tests"], ended["failed"]), (10, 10, []))
         self.assertEqual(sorted(ended["did not end"]), ["Attention.Adds", "StoreKv.A"])
         self.assertEqual(found["gpu_test"]["status"], "passed")
 

@@ -200,6 +200,24 @@ TEST(Gguf, AnyPartNamesTheWhole) {
               HasSubstr("is not a copy"));
 }
 
+// gguf-py writes the alignment into the first part alone.
+TEST(Gguf, PartsAreAlignedAsTheFirstOne) {
+  for (uint64_t alignment : {8, 64, 4096}) {
+    TempDir dir;
+    GgufBuilder first = part(0, "a"), second = part(1, "b");
+    first.number<uint32_t>("general.alignment", static_cast<uint32_t>(alignment));
+    for (GgufBuilder* b : {&first, &second}) b->alignment = alignment;
+    const std::string whole = second.build();
+    write_file(dir / kFirst, first.build());
+    for (uint64_t padding : {uint64_t{0}, alignment - 16 % alignment}) {
+      write_file(dir / kSecond, whole + std::string(padding % alignment, '\0'));
+      const GgufCheckpoint all = open_gguf(dir / kFirst);
+      ASSERT_EQ(all.tensors.size(), 2u);
+      EXPECT_EQ(all.tensors[1].offset, whole.size() - 16);
+    }
+  }
+}
+
 TEST(Gguf, PartsMustBelongTogether) {
   TempDir dir;
   const auto fault = [&](const GgufBuilder& first, const GgufBuilder& second) {

@@ -19,7 +19,7 @@ using test::Matrix;
 using test::Problem;
 using test::Random;
 
-constexpr int64_t kHeadSizes[] = {8, 16, 24, 64, 80, 96, 112, 128, 192, 256};
+constexpr int64_t kHeadSizes[] = {8, 16, 24, 64, 80, 96, 112, 128, 192, 256, 12, 320};
 constexpr DType kTypes[] = {DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2};
 
 // Combination `bits` of [0, 32); windows and chunks that end within blocks and partitions, and
@@ -52,8 +52,10 @@ class AttentionFeatures : public test::EveryTarget {
   static AttentionShape random_shape(int64_t head_dim, Random& random) {
     constexpr std::array<int64_t, 6> kGroups{1, 2, 4, 7, 8, 15};  // 1: MHA
     const auto group = static_cast<size_t>(random.between(0, GetParam().size(5, 3)));
+    // A GPU takes runs of whole 8 bytes: of 12 elements a token, pairs of them.
+    const int64_t unit = GetParam().gpu != nullptr && head_dim % 8 != 0 ? 2 : 1;
     return {head_dim, random.between(1, GetParam().size(3, 2)), kGroups[group],
-            random.between(0, 1) == 0 ? 16 : random.between(1, 40)};
+            random.between(0, 1) == 0 ? 16 : unit * random.between(1, 40)};
   }
   // Rows of which each has a partition's sums of its own: few, as these cases have long contexts.
   static int64_t few_rows(int64_t most, Random& random) {

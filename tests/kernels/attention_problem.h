@@ -219,7 +219,7 @@ inline Compute same_for_all_rows(const Target& target) {
 
 // Says if a target's kernels take the shape: a GPU's have limits (kernels/cuda/ops.h).
 inline bool takes(const Target& target, const AttentionShape& s) {
-  auto fits = [](int64_t dim) { return dim % 8 == 0 && dim <= 256; };
+  auto fits = [](int64_t dim) { return dim % 4 == 0 && dim <= 1024; };
   return target.gpu == nullptr || (fits(s.key_dim) && fits(s.values()));
 }
 

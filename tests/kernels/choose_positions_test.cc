@@ -17,13 +17,7 @@ using test::Matrix;
 using test::Problem;
 using test::Random;
 
-class ChoosePositions : public test::EveryTarget {
- protected:
-  void SetUp() override {
-    EveryTarget::SetUp();
-    if (GetParam().gpu != nullptr) GTEST_SKIP() << "of the CPU alone";
-  }
-};
+class ChoosePositions : public test::EveryTarget {};
 
 // Small integers, whose products and sums are exact in every type: many scores are equal.
 Matrix small_integers(int64_t rows, int64_t cols, Random& random) {
@@ -52,10 +46,10 @@ TEST_P(ChoosePositions, TakesTheLargestScoresAndOfEqualOnesTheLowestPositions) {
     const int64_t rows = random.between(1, std::min<int64_t>(context, 4));
     const int64_t heads = random.between(1, random.one_of(2) ? 5 : 52),
                   most = random.between(1, context);
-    const AttentionShape shape{.key_dim = 2 * random.between(1, 40),
+    const AttentionShape shape{.key_dim = GetParam().size(2, 4) * random.between(1, 40),
                                .kv_heads = 1,
                                .group = heads,
-                               .block_size = random.between(1, 40),
+                               .block_size = GetParam().size(1, 2) * random.between(1, 40),
                                .latent = true};
     SCOPED_TRACE(testing::Message()
                  << dtype_name(dtype) << ", " << context << " positions, " << rows << " rows, "
@@ -97,12 +91,13 @@ TEST_P(ChoosePositions, AttentionReadsWhatIsChosenAlone) {
     const int64_t context = random.between(2, random.one_of(2) ? 60 : 700);
     const int64_t rows = random.between(1, std::min<int64_t>(context, 4));
     const int64_t most = random.between(1, context);
-    const AttentionShape shape{.key_dim = 48,
-                               .kv_heads = 1,
-                               .group = random.between(1, random.one_of(2) ? 5 : 50),
-                               .block_size = 16,
-                               .value_dim = 32,
-                               .latent = true};
+    const AttentionShape shape{
+        .key_dim = 48,
+        .kv_heads = 1,
+        .group = random.between(1, random.one_of(2) ? 5 : GetParam().size(50, 20)),
+        .block_size = 16,
+        .value_dim = 32,
+        .latent = true};
     SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << context << " positions, "
                                     << rows << " rows, " << most << " chosen");
     Problem problem(shape, dtype, context, rows, random);
@@ -119,7 +114,7 @@ TEST_P(ChoosePositions, AttentionToAllPositionsHasTheBitsOfAnyOther) {
   const int64_t context = random.between(500, 1100);
   const AttentionShape shape{
       .key_dim = 24, .kv_heads = 1, .group = 5, .block_size = 16, .latent = true};
-  Problem problem(shape, DType::bf16, context, 7, random);
+  Problem problem(shape, DType::bf16, context, GetParam().size(7, 2), random);
   Backend backend(GetParam(), Compute::bf16, problem.needs(), 2);
   const Matrix whole = problem.attend(backend);
   std::vector<int32_t> all = some_positions(problem, context, random);

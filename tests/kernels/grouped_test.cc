@@ -312,6 +312,33 @@ TEST_P(Grouped, RowCodesLikeTheReference) {
   }
 }
 
+// Rows of a table come some at a time, of which the first and the last may lie within a panel.
+TEST_P(Grouped, RowsOfATableMayBeginWithinAPanel) {
+  test::Random random("Grouped.RowsOfATableMayBeginWithinAPanel");
+  Backend backend(GetParam(), Compute::bf16, {});
+  for (Outer outer : {Outer::divides, Outer::multiplies}) {
+    const test::RowLayer layer =
+        test::float_layer(CodeTable::e2m1, outer, 40, GetParam().size(160, 64), random);
+    const StoredWeight found = layer.weight(WeightLayout::rows, [&](const EncodeArgs& args) {
+      EncodeStats stats;
+      for (const auto& [first, count] : {std::pair{0, 8}, {8, 16}, {24, 4}, {28, 12}}) {
+        EncodeArgs some = args;
+        some.first_row = first;
+        some.rows = count;
+        if (args.plane != Plane::outers) some.source += first * args.source_stride;
+        stats.add(backend.encoder->encode(some));
+      }
+      return stats;
+    });
+    std::vector<float> row(static_cast<size_t>(layer.cols));
+    for (int64_t r = 0; r < layer.rows; ++r) {
+      decode_row(found.weight, r, row.data());
+      for (int64_t c = 0; c < layer.cols; ++c)
+        ASSERT_EQ(row[static_cast<size_t>(c)], layer.value(r, c)) << r << ", " << c;
+    }
+  }
+}
+
 // E4M3 codes with scales of their own, some outputs of a tensor head by head.
 TEST_P(Grouped, ScaledCodesAreEncodedAsByTheReference) {
   test::Random random("Grouped.ScaledCodesAreEncodedAsByTheReference");
@@ -404,6 +431,33 @@ TEST_P(Grouped, UnusualInputsHaveTheBitsOfTheReference) {
       const StoredWeight w = layer.weight(WeightLayout::packed, encode_reference);
       expect_bits_of_the_reference(GetParam(), w.weight, random);
     }
+  }
+}
+
+// Several blocks of rows, and tiles of as many rows as there are registers for.
+TEST_P(Grouped, ManyRowsHaveTheBitsOfEachAlone) {
+  if (GetParam().gpu != nullptr) GTEST_SKIP() << "a GPU multiplies many rows in another way";
+  test::Random random("Grouped.ManyRowsHaveTheBitsOfEachAlone");
+  const auto expect = [&](const Weight& w) {
+    for (int64_t rows : {11, 12, 23, 301}) {
+      const Matrix x = Matrix::random(rows, w.cols, random);
+      const Matrix y = product(GetParam(), Compute::bf16, x, w, nullptr, 2);
+      for (int64_t r : {int64_t{0}, rows / 2, rows * 7 / 8, rows - 1})
+        ASSERT_TRUE(test::same_bits(
+            rows_of(y, r, 1), product(GetParam(), Compute::bf16, rows_of(x, r, 1), w, nullptr)))
+            << "row " << r << " of " << rows;
+    }
+  };
+  for (DType type : {DType::q4_k, DType::q4_0, DType::q6_k, DType::q8_0, DType::iq2_xs}) {
+    SCOPED_TRACE(dtype_name(type));
+    const auto blocks = test::random_blocks(type, 112, 512, random);
+    expect(test::block_weight(type, WeightLayout::packed, 112, 512, blocks).weight);
+  }
+  for (int64_t group : {16, 32, 128}) {
+    SCOPED_TRACE(testing::Message() << "groups of " << group);
+    expect(test::integer_layer(4, group, false, 112, 416, random)
+               .weight(WeightLayout::packed, encode_reference)
+               .weight);
   }
 }
 

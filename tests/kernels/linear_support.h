@@ -14,7 +14,9 @@ struct Kind {
   ScaleGroup group;
   DType codes = DType::f8_e4m3;
   bool quantized_input = false;
+  const char* name = nullptr;  // of a scheme in groups, in the place of all but `stored`
   QuantScheme scheme() const {
+    if (name != nullptr) return *find_quant_scheme(name);
     return {.name = "", .group = group, .codes = codes, .quantized_input = quantized_input};
   }
 };

@@ -74,6 +74,40 @@ TEST_P(Linear, EqualsTheProductInFloat64) {
   }
 }
 
+// A gate and its factor, whose rows are those of one weight, each from a panel's border on.
+TEST_P(Linear, AnActivatedProductHasTheBitsOfItsParts) {
+  Random random("Linear.AnActivatedProductHasTheBitsOfItsParts");
+  constexpr Activation kActivations[] = {Activation::silu, Activation::gelu_tanh,
+                                         Activation::clamped_swiglu};
+  for (const Kind& kind : kKinds) {
+    const int64_t width = random.between(1, 50), second = ceil_div(width, kPanelRows) * kPanelRows;
+    const int64_t cols = random.one_of(2) ? 16 * random.between(1, 40) : random.between(1, 300);
+    const int64_t n = random.between(1, GetParam().size(40, 19));
+    SCOPED_TRACE(fmt::format("{} {} n {} width {} cols {}", dtype_name(kind.codes),
+                             static_cast<int>(kind.group), n, width, cols));
+    StoredWeight w = weight(kind, 2 * second, cols, random);
+    Matrix x = Matrix::random(n, cols, random);
+    Matrix y(n, 2 * second), expected = y;
+    const std::vector<float> bias = random_vector(w.weight.rows, random);
+    const float* bias_or_null = random.one_of(2) ? bias.data() : nullptr;
+    const ActivationParams activation{
+        .kind = kActivations[random.between(0, 2)], .limit = 0.5f, .alpha = 1.7f};
+    Backend backend(GetParam(), Compute::bf16, linear_needs(n, cols));
+    backend->linear_activate(x.tensor(), w.weight, bias_or_null, width, second, activation,
+                             y.tensor());
+    backend->linear(x.tensor(), w.weight, bias_or_null, expected.tensor());
+    Matrix gate(n, width), factor(n, width);
+    for (int64_t i = 0; i < n * width; ++i) {
+      gate.at(i / width, i % width) = expected.at(i / width, i % width);
+      factor.at(i / width, i % width) = expected.at(i / width, second + i % width);
+    }
+    backend->activate(activation, gate.tensor(), factor.tensor(), gate.tensor());
+    for (int64_t i = 0; i < n * width; ++i)
+      ASSERT_EQ(y.at(i / width, i % width), gate.at(i / width, i % width)) << i;
+    EXPECT_TRUE(y.gaps_untouched());
+  }
+}
+
 // Sums of integers are exact, so that what is made of them has the same bits everywhere.
 TEST_P(Linear, Int8GivesTheBitsOfTheReference) {
   Random random("Linear.Int8GivesTheBitsOfTheReference");

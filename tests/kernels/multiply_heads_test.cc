@@ -17,14 +17,19 @@ class MultiplyHeads : public test::EveryTarget {};
 
 // Sizes of heads that are no whole panels, too.
 struct Problem {
-  Problem(Random& random, const QuantScheme& scheme)
+  Problem(Random& random, const QuantScheme& scheme, WeightLayout layout)
       : heads(random.between(1, 5)),
         rows(random.between(1, 40)),
-        cols(random.between(1, 70)),
-        step(rows + random.between(0, 9)),
-        latent_step(cols + random.between(0, 9)),
-        weight(test::encoded(scheme, DType::bf16, WeightLayout::packed,
-                             padded(Matrix::random(heads * rows, cols, random)))) {}
+        cols(random.one_of(2) ? 8 * random.between(1, 30) : random.between(1, 70)),
+        tail(random.between(0, 3)),
+        step(rows + tail + random.between(0, 9)),
+        latent_step(cols + tail + random.between(0, 9)),
+        weight(test::encoded(scheme, DType::bf16, layout,
+                             padded(Matrix::random(heads * rows, cols, random)))) {
+    if (!random.one_of(3)) return;  // steps of whole vectors
+    step = ceil_div(step, 4) * 4;
+    latent_step = ceil_div(latent_step, 4) * 4;
+  }
 
   static Matrix padded(const Matrix& of) {
     Matrix whole(ceil_div(of.rows(), kPanelRows) * kPanelRows, of.cols());
@@ -32,20 +37,25 @@ struct Problem {
       for (int64_t c = 0; c < of.cols(); ++c) whole.at(r, c) = r < of.rows() ? of.at(r, c) : 0;
     return whole;
   }
-  HeadMatrices matrices() const { return {.weight = weight.weight, .heads = heads, .rows = rows}; }
+  HeadMatrices matrices(HeadProduct product) const {
+    return {.weight = weight.weight,
+            .heads = heads,
+            .rows = rows,
+            .tail = product == HeadProduct::plain ? tail : 0};
+  }
 
-  int64_t heads, rows, cols, step, latent_step;
+  int64_t heads, rows, cols, tail, step, latent_step;
   test::StoredWeight weight;
 };
 
 TEST_P(MultiplyHeads, EqualsTheReferenceWhateverTheTilesAndThreads) {
-  if (GetParam().gpu != nullptr) GTEST_SKIP() << "of the CPU alone";
   Random random("MultiplyHeads.EqualsTheReference");
-  for (const char* name : {"none", "fp8_per_channel", "fp8_per_block", "int8"}) {
+  for (const char* name : {"none", "fp8_per_channel", "fp8_per_block", "int8", "int4_g32"}) {
     SCOPED_TRACE(name);
-    const Problem p(random, *find_quant_scheme(name));
-    const int64_t n = std::array<int64_t, 3>{1, 7, 67}[static_cast<size_t>(random.between(0, 2))];
-    const WorkspaceNeeds needs{.head_cols = p.cols};
+    const Problem p(random, *find_quant_scheme(name), GetParam().layout());
+    const int64_t most = GetParam().size(67, 19);
+    const int64_t n = std::array<int64_t, 3>{1, 7, most}[static_cast<size_t>(random.between(0, 2))];
+    const WorkspaceNeeds needs{.max_cols = 1, .head_cols = p.cols, .grouped = true};
     Backend backend(GetParam(), Compute::bf16, needs), threads(GetParam(), Compute::bf16, needs, 3);
     Backend reference(Isa::reference, Compute::bf16, needs);
     for (const HeadProduct product : {HeadProduct::plain, HeadProduct::transposed}) {
@@ -54,11 +64,11 @@ TEST_P(MultiplyHeads, EqualsTheReferenceWhateverTheTilesAndThreads) {
       const int64_t y_step = plain ? p.latent_step : p.step;
       Matrix x = Matrix::random(n, p.heads * x_step, random);
       Matrix y(n, p.heads * y_step), expected = y, tiled = y;
-      backend->multiply_heads(x.tensor(), x_step, p.matrices(), product, y.tensor(), y_step);
-      reference->multiply_heads(x.tensor(), x_step, p.matrices(), product, expected.tensor(),
-                                y_step);
+      const HeadMatrices whole = p.matrices(product);
+      backend->multiply_heads(x.tensor(), x_step, whole, product, y.tensor(), y_step);
+      reference->multiply_heads(x.tensor(), x_step, whole, product, expected.tensor(), y_step);
       test::expect_near(y, expected, 1e-4f, 1e-4f);
-      for (HeadMatrices tile = p.matrices(); tile.first_row < p.weight.weight.rows;
+      for (HeadMatrices tile = whole; tile.first_row < p.weight.weight.rows;
            tile.first_row += kPanelRows) {  // a panel a tile
         tile.weight = rows_from(p.weight.weight, tile.first_row);
         tile.weight.rows = kPanelRows;
@@ -66,7 +76,7 @@ TEST_P(MultiplyHeads, EqualsTheReferenceWhateverTheTilesAndThreads) {
       }
       EXPECT_TRUE(test::same_bits(tiled, y));
       Matrix single(1, p.heads * y_step);
-      backend->multiply_heads(x.tensor().rows_from(n - 1, 1), x_step, p.matrices(), product,
+      backend->multiply_heads(x.tensor().rows_from(n - 1, 1), x_step, whole, product,
                               single.tensor(), y_step);
       for (int64_t c = 0; c < single.cols(); ++c) EXPECT_EQ(single.at(0, c), y.at(n - 1, c));
     }

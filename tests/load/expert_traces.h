@@ -1,11 +1,15 @@
-// Traces of a router's choices: synthetic ones, and a replay of them through a policy or Belady's.
+// Traces of a router's choices: synthetic ones and those of tools/router_traces.py, and a replay of
+// them through a policy or Belady's.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -73,6 +77,31 @@ inline std::vector<ExpertTrace> synthetic_traces(Random& random) {
           make_trace("half of the layers skewed", {.skew = 1.2, .skewed_layers = 0.5}, random),
           make_trace("repeating", {.skew = 0.5, .repeats = 0.5}, random),
           make_trace("with prompts", {.skew = 1, .prompt_every = 20}, random)};
+}
+
+// The traces of a file of tools/router_traces.py: a line for each step, for each layer a word of
+// its experts, which are hexadecimal digits.
+inline std::vector<ExpertTrace> recorded_traces(const std::filesystem::path& file) {
+  constexpr uint32_t kExperts = 16;
+  std::vector<ExpertTrace> traces;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# ")) {
+      traces.push_back({.name = line.substr(2), .experts = kExperts});
+      continue;
+    }
+    ExpertTrace& trace = traces.back();
+    std::istringstream words(line);
+    uint32_t layer = 0;
+    for (std::string word; words >> word; ++layer) {
+      std::vector<uint32_t>& uses = trace.uses.emplace_back();
+      for (char digit : word)
+        uses.push_back(layer * kExperts +
+                       static_cast<uint32_t>(std::stoul(std::string(1, digit), nullptr, 16)));
+    }
+    trace.layers = layer;
+  }
+  return traces;
 }
 
 // Returns the share of uses that hit.

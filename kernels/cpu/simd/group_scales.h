@@ -7,20 +7,19 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 constexpr int64_t kCell = 64;                      // bytes
-constexpr int64_t kMostPanels = 2;                 // that are multiplied side by side
 constexpr int64_t kMostGroups = kGroupedCols / 8;  // whose scales are decoded at a time
 // Prefetch distance of stored codes.
 constexpr int64_t kAheadBytes = 4096;
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// A thread's scratch, of kMostPanels panels.
+// A thread's scratch, of kGroupedPanels panels.
 struct Scratch {
   Scratch(std::byte* at, int64_t rows)
       : cells(at),
-        scales(reinterpret_cast<float*>(at + kMostPanels * kPanelBytes)),
-        mins(scales + kMostPanels * kMostGroups * 16),
-        totals(mins + kMostPanels * kMostGroups * 16),
+        scales(reinterpret_cast<float*>(at + kGroupedPanels * kPanelBytes)),
+        mins(scales + kGroupedPanels * kMostGroups * 16),
+        totals(mins + kGroupedPanels * kMostGroups * 16),
         partial(totals + rows * 16) {}
   static constexpr int64_t kPanelBytes = kGroupedCols * 32;
   std::byte* cells;  // [panels][kPanelBytes]

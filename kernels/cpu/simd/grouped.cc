@@ -3,11 +3,13 @@
 // summed from zero in column order, then scaled, then less the sum of the group's inputs times its
 // minimum; groups are added in order. Output channels lie across lanes.
 //
-// Columns of a panel are decoded into scratch, once for all rows, and multiplied there. For few
-// rows some codes are decoded in registers instead: few_rows.h, with the same sums, and
-// multiply_nibbles.
+// Columns of a panel are decoded into scratch, once for all rows, and multiplied there. With the
+// same sums some codes are decoded in registers instead, for few rows (few_rows.h), and many rows
+// are multiplied as bytes (many_rows.h). multiply_nibbles is for few rows of other codes.
+#include "kernels/cpu/simd/decode_columns.h"
 #include "kernels/cpu/simd/few_rows.h"
 #include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/many_rows.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
@@ -170,52 +172,6 @@ void multiply_tile(const GroupedJob& job, const Columns& columns, const Scratch&
   }
 }
 
-void decode_codes(const GroupedJob& job, const BlockRows& rows) {
-  switch (job.table) {
-    case CodeTable::e2m1:
-      return decode_float_run(rows);
-    case CodeTable::e4m3:
-      return decode_e4m3_run(rows);
-    case CodeTable::own:
-      return decode_own_run(rows, job.values, job.wide);
-    default:
-      decode_run(rows, job.bits);
-  }
-}
-
-// Decodes `count` columns, and the scales and minimums of blocks.
-void decode_columns(const GroupedJob& job, int64_t panel, int64_t first, int64_t count,
-                    DecodedGroups into) {
-  const std::byte* from = job.codes + (panel * job.cols + first) / job.block_cols * job.block_bytes;
-  const int64_t group_step = job.block_cols / job.group_cols;  // groups of a block
-  for (int64_t lane = 0; lane < 16; lane += kLanes) {
-    const std::byte* block = from;
-    DecodedGroups to = into;
-    for (int64_t col = 0; col < count; col += job.block_cols) {
-      const BlockRows rows{block, to, lane, job.grid, job.code_values};
-      if (lane == 0) __builtin_prefetch(block + kAheadBytes);
-      if (job.type == DType::u8) {
-        decode_codes(job, rows);
-      } else {
-        decode_block(rows, job.type);
-        to.scales += group_step * 16;
-        to.mins += group_step * 16;
-      }
-      to.cells += job.block_cols * (job.wide ? 64 : 32);
-      block += job.block_bytes;
-    }
-  }
-}
-
-// Stores the scale and the minimum of a group of grouped codes, [16] each.
-void store_scale(const GroupedJob& job, int64_t panel, int64_t group, float* scale, float* min) {
-  for (int64_t lane = 0; lane < 16; lane += kLanes) {
-    const GroupScale s = group_scale(job, panel, group, lane);
-    store(scale + lane, s.scale);
-    store(min + lane, s.min);
-  }
-}
-
 void multiply_decoded(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
   const int64_t unit_cols = job.inputs == GroupedInputs::bf16_pairs ? 2 : 1;
   for (int64_t i = 0; i < job.rows * 16; i += kLanes) store(scratch.totals + i, Vf{});
@@ -320,20 +276,11 @@ template <int kPanels>
 void multiply_whole_panels(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
   for (int64_t i = 0; i < kPanels * job.rows * 16; i += kLanes) store(scratch.totals + i, Vf{});
   for (int64_t b = 0; b < whole_blocks(job); ++b) {
-    const int64_t first = b * kBlockCols, end = block_end(job, b);
-    const int64_t count = smaller(kBlockCols, job.cols - first);
-    for (int p = 0; p < kPanels; ++p) {
-      const DecodedGroups to{scratch.cells + p * Scratch::kPanelBytes,
-                             scratch.scales + p * kMostGroups * 16,
-                             scratch.mins + p * kMostGroups * 16};
-      decode_columns(job, panel + p, first, count, to);
-      int64_t s = 0;
-      for (int64_t begin = first; job.type == DType::u8 && begin < end; ++s) {
-        const Segment segment = segment_from(job, begin, end);
-        store_scale(job, panel + p, segment.group, to.scales + s * 16, to.mins + s * 16);
-        begin = segment.end;
-      }
-    }
+    for (int p = 0; p < kPanels; ++p)
+      decode_whole_block(
+          job, panel + p, b,
+          {scratch.cells + p * Scratch::kPanelBytes, scratch.scales + p * kMostGroups * 16,
+           scratch.mins + p * kMostGroups * 16});
     for (int64_t row = 0; row < job.rows; row += kWholeRows)
       multiply_whole_rows<kWholeRows, kPanels>(job, scratch, {b, row}, job.rows - row);
   }
@@ -461,7 +408,10 @@ int64_t multiply_few(const GroupedJob&, int64_t, int64_t) { return 0; }
 
 void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch) {
   const Scratch parts(scratch, job.rows);
-  if (job.inputs == GroupedInputs::whole_bytes) return multiply_bytes(job, begin, end, parts);
+  if (job.inputs == GroupedInputs::whole_bytes) {
+    if (job.rows <= kByteRows) return multiply_bytes(job, begin, end, parts);
+    return multiply_many_bytes(job, begin, end, parts);
+  }
   for (int64_t panel = begin; panel < end;) {
     if (job.inputs == GroupedInputs::whole_pairs) {
       panel += multiply_some_whole(job, panel, end - panel, parts);

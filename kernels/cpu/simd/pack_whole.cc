@@ -63,11 +63,14 @@ void sum_segments(const WholeJob& job, const WholeBlock& block, const int32_t* t
     if (end > last) end = last;
     const int64_t at = begin - first, count = end - begin;
     const int32_t lower = sum_of(block.lower + at, count);
-    *sums++ = static_cast<float>(256 * sum_of(block.upper + at, count) + lower);
+    const int32_t whole = 256 * sum_of(block.upper + at, count) + lower;
+    *sums++ = static_cast<float>(whole);
     if (starts == nullptr) continue;
     starts[0] = -job.zero * lower;
     starts[1] = -job.zero * sum_of(middle + at, count);
     starts[2] = -job.zero * sum_of(top + at, count);
+    starts[3] =
+        static_cast<int32_t>(0u - static_cast<uint32_t>(job.zero) * static_cast<uint32_t>(whole));
     starts += 4;
   }
 }

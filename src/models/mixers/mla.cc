@@ -29,8 +29,8 @@ class HeadRows : public Module {
 
   // Calls Kernels::multiply_heads, wherever the weight is.
   void multiply(const Kernels& kernels, Tensor x, int64_t x_step, HeadProduct product, Tensor y,
-                int64_t y_step) const {
-    HeadMatrices matrices{.weight = weight_->value, .heads = heads_, .rows = rows_};
+                int64_t y_step, int64_t tail = 0) const {
+    HeadMatrices matrices{.weight = weight_->value, .heads = heads_, .rows = rows_, .tail = tail};
     if (weight_->stream == nullptr)
       return kernels.multiply_heads(x, x_step, matrices, product, y, y_step);
     for (int64_t row = 0; row < weight_->rows;) {
@@ -205,11 +205,7 @@ Tensor Mla::queries(const Context& context, const StepRows& step, Tensor all, Te
   last.data += spec_.nope_dim * static_cast<int64_t>(sizeof(float));
   turn(kernels, step, spec_.query_angles, last, d);
   const Tensor latent = all.columns(at.latent_query, heads_ * key_dim);
-  keys_->multiply(kernels, q, d, HeadProduct::plain, latent, key_dim);
-  for (int64_t h = 0; h < heads_; ++h) {
-    kernels.activate({Activation::identity}, q.columns(h * d + spec_.nope_dim, spec_.rope_dim), {},
-                     latent.columns(h * key_dim + spec_.rank, spec_.rope_dim));
-  }
+  keys_->multiply(kernels, q, d, HeadProduct::plain, latent, key_dim, spec_.rope_dim);
   return latent;
 }
 

@@ -85,7 +85,7 @@ BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t
                               BatchAim aim) {
   most = std::clamp<int64_t>(std::max(most, needs.widest()), 1,
                              std::max<int64_t>(needs.sequences(), 1));
-  Rates rates = session.rates();
+  Rates rates = session.rates().known();
   const double worthwhile = aim == BatchAim::speed ? kFaster : kNotSlower;
   double fastest = 0;
   std::optional<BatchWidth> best;

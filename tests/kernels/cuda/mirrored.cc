@@ -164,6 +164,25 @@ class MirroredKernels final : public Kernels {
     y = m.write(y);
     m.run([&] { kernels_.linear(x, w, bias, y); });
   }
+  void linear_activate(Tensor x, const Weight& weight, const float* bias, int64_t width,
+                       int64_t second, const ActivationParams& activation,
+                       Tensor y) const override {
+    Mirror m;
+    const Weight w = m.read(weight);
+    bias = m.read(bias, weight.rows);
+    x = m.read(x);
+    y = m.write(y);
+    m.run([&] { kernels_.linear_activate(x, w, bias, width, second, activation, y); });
+  }
+  void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
+                      Tensor y, int64_t y_step) const override {
+    Mirror m;
+    HeadMatrices on_device = matrices;
+    on_device.weight = m.read(matrices.weight);
+    x = m.read(x);
+    y = m.write(y);
+    m.run([&] { kernels_.multiply_heads(x, x_step, on_device, product, y, y_step); });
+  }
   void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos,
             Tensor sin) const override {
     Mirror m;
@@ -201,10 +220,21 @@ class MirroredKernels final : public Kernels {
     AttentionParams p = params;
     p.alibi_slopes = read(m, params.alibi_slopes);
     p.sinks = read(m, params.sinks);
+    p.chosen.positions = const_cast<int32_t*>(m.read(p.chosen.positions, q.rows * p.chosen.most));
     const KvRows uploaded = upload({&rows, 1}, q.rows).front();
     q = m.read(q);
     out = m.write(out);
     m.run([&] { kernels_.paged_attention(q, c, uploaded, p, out); });
+  }
+  void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const KvRows& rows,
+                        const ChosenPositions& out) const override {
+    Mirror m;
+    const KvCache c = m.read(keys);
+    const ChosenPositions o{m.write(out.positions, q.rows * out.most), out.most};
+    const KvRows uploaded = upload({&rows, 1}, q.rows).front();
+    q = m.read(q);
+    weights = m.read(weights);
+    m.run([&] { kernels_.choose_positions(q, weights, c, uploaded, o); });
   }
   void activate(const ActivationParams& activation, Tensor x, Tensor up,
                 Tensor out) const override {
@@ -342,7 +372,7 @@ class MirroredKernels final : public Kernels {
   }
   // All experts' memory, from the first one's codes to the last one's bias.
   static ExpertMatrix read(Mirror& m, const ExpertMatrix& matrix, int64_t count) {
-    m.read(matrix.first.data, count * matrix.step);
+    m.read(matrix.first.data, count * matrix.step);  // other planes lie behind the codes
     ExpertMatrix on_device = matrix;
     on_device.first = m.read(matrix.first);
     on_device.bias = m.read(matrix.bias, matrix.first.rows);

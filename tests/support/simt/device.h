@@ -212,6 +212,7 @@ inline void __threadfence() {}
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float a, float b) { return a / b; }
+inline int __popc(unsigned x) { return std::popcount(x); }
 // PTX ISA, "prmt" in its default mode: byte i of the result is the byte of {b, a} that nibble i of
 // the selector names.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {

@@ -1,0 +1,54 @@
+// The partitions of attention of single rows, combined (attention_partials.cuh).
+#include "kernels/cuda/attention_partials.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// x: rows, y: heads. Partitions in order; threads take elements.
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(AttentionArgs a, const int32_t* positions, Partials partials) {
+  wait_for_earlier();
+  const int head = static_cast<int>(blockIdx.y), query = positions[blockIdx.x];
+  const int end = (key_end(a, query) + kPositions - 1) / kPositions;
+  const int64_t first = partial_at(a, partials, head, 0);
+  float* out = a.out + blockIdx.x * a.out_stride + int64_t{head} * a.value_dim;
+  for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kThreads) {
+    float top = a.sinks == nullptr ? kMinusInfinity : a.sinks[head];
+    float total = a.sinks == nullptr ? 0 : 1, sum = 0;
+    for (int p = first_key(a, query) / kPositions; p < end; ++p) {
+      const float other = partials.top[first + p], larger = fmaxf(top, other);
+      const float keep = expf(top - larger), take = expf(other - larger);
+      sum = sum * keep + partials.out[(first + p) * a.value_dim + d] * take;
+      total = total * keep + partials.sum[first + p] * take;
+      top = larger;
+    }
+    out[d] = sum / total;
+  }
+}
+
+}  // namespace
+
+uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest) {
+  return static_cast<uint64_t>(rows * heads * ceil_div(longest, kPartition) * (value_dim + 2) * 4);
+}
+
+Partials partials_in(std::byte* workspace, const AttentionArgs& args, int64_t rows,
+                     int64_t longest) {
+  const int64_t partitions = ceil_div(longest, kPartition);
+  const int64_t count = rows * args.heads * partitions;
+  auto* floats = reinterpret_cast<float*>(workspace);
+  return {floats + count * args.value_dim, floats + count * (args.value_dim + 1), floats,
+          static_cast<int>(partitions), partitions == 1 && args.sinks == nullptr};
+}
+
+void combine(const AttentionArgs& args, const int32_t* positions, const Partials& partials,
+             int64_t rows, Stream stream) {
+  if (partials.only) return;
+  launch_early(combine_kernel,
+               {{static_cast<uint32_t>(rows), static_cast<uint32_t>(args.heads)}, {kThreads}},
+               stream, args, positions, partials);
+}
+
+}  // namespace sluice::cuda

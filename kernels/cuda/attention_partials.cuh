@@ -1,0 +1,70 @@
+// Partitions of the attention of single rows: what each leaves, and how they are combined.
+#pragma once
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace sluice::cuda {
+
+constexpr int kPositions = static_cast<int>(kPartition);
+
+// Workspace, for each row, head and partition: the largest score, the sum of exponentials and the
+// values weighted by them.
+struct Partials {
+  float* top;
+  float* sum;
+  float* out;  // value_dim of each
+  int partitions;
+  bool only;  // the one partition's values, divided by its sum, are the result
+};
+
+// `longest`: positions that a row attends to at most.
+Partials partials_in(std::byte* workspace, const AttentionArgs& args, int64_t rows,
+                     int64_t longest);
+// Combines the partitions in order, where there are several, or sinks.
+void combine(const AttentionArgs& args, const int32_t* positions, const Partials& partials,
+             int64_t rows, Stream stream);
+
+__device__ inline int64_t partial_at(const AttentionArgs& a, const Partials& p, int head,
+                                     int partition) {
+  return (int64_t{blockIdx.x} * a.heads + head) * p.partitions + partition;
+}
+
+// The end of what a query at `position` attends to: behind its own, or behind the last one chosen.
+__device__ inline int key_end(const AttentionArgs& a, int position) {
+  return a.chosen != nullptr && position >= a.most ? a.most : position + 1;
+}
+
+// Scores [heads][kPositions] of the partition blockIdx.z to exponentials; a warp takes a head.
+template <int kWarps>
+__device__ void soften(const AttentionArgs& a, int first_head, int heads, int count,
+                       const Partials& partials, float* scores) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  for (int h = warp; h < heads; h += kWarps) {
+    float* of_head = scores + h * kPositions;
+    float top = kMinusInfinity, sum = 0;
+    for (int i = lane; i < count; i += 32) top = fmaxf(top, of_head[i]);
+    top = warp_reduce(top, Larger{});
+    for (int i = lane; i < count; i += 32) {
+      of_head[i] = expf(of_head[i] - top);
+      sum += of_head[i];
+    }
+    sum = warp_reduce(sum, Plus{});
+    if (lane != 0) continue;
+    const int64_t at = partial_at(a, partials, first_head + h, static_cast<int>(blockIdx.z));
+    partials.top[at] = top;
+    partials.sum[at] = sum;
+  }
+}
+
+// Element d of a partition's weighted values.
+__device__ inline void store_sum(const AttentionArgs& a, const Partials& partials, int head,
+                                 int64_t at, int d, float sum) {
+  if (partials.only) {  // as combine() has it: this one counts whole, nothing else does
+    a.out[blockIdx.x * a.out_stride + int64_t{head} * a.value_dim + d] = sum / partials.sum[at];
+  } else {
+    partials.out[at * a.value_dim + d] = sum;
+  }
+}
+
+}  // namespace sluice::cuda
