@@ -69,6 +69,7 @@ void LoadedModel::fill_all(const FillOptions& options, LoadProgress& progress) {
   for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, t.name(), t.stats);
   if (report_.fastest && report_.io.bytes_direct == report_.io.bytes_read)
     options_.read = *report_.fastest;
+  options_.ranks = nullptr;  // only a load has them
   open_streams();
   if (stream_ && options.max_quant_error) measure_streamed();
   if (options.max_quant_error) enforce_quant_error(report_, *options.max_quant_error);
@@ -103,7 +104,8 @@ LoadOptions LoadedModel::load_options() const {
           .spill = spill_.get(),
           .timeline = &timeline_,
           .read = options_.read,
-          .try_shapes = options_.try_shapes};
+          .try_shapes = options_.try_shapes,
+          .ranks = options_.ranks};
 }
 
 void LoadedModel::open_streams() {

@@ -30,6 +30,7 @@ struct FillOptions {
   std::optional<double> max_quant_error;
   int64_t scheduler_slice = 0;  // requested while weights stream [microseconds]; 0: none
   Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run
+  LoadingRanks* ranks = nullptr;             // that load together; null: one alone
 };
 
 class LoadedModel {

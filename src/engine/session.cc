@@ -11,6 +11,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/engine/sampler.h"
+#include "src/load/exchange.h"
 #include "src/load/spill_directory.h"
 #include "src/plan/bind.h"
 #include "src/plan/host_rows.h"
@@ -272,6 +273,8 @@ void Session::reserve_device() {
 }
 
 void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
+  std::optional<LoadingRanks> ranks;  // an error on the way is told to the others
+  if (rank().size > 1) ranks.emplace(group_);
   std::filesystem::path checkpoint = std::filesystem::canonical(options_.model);
   const FillOptions options{
       .reader = options_.reader,
@@ -281,7 +284,8 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
       .spill_key = {std::move(checkpoint), options_.quantize.name(), model().root->rank()},
       .max_quant_error = options_.max_quant_error,
       .scheduler_slice = options_.scheduler_slice,
-      .touch = options_.touch};
+      .touch = options_.touch,
+      .ranks = ranks ? &*ranks : nullptr};
   loaded_->fill(placed_, index(), options, progress, stop);
   rates_.learn_load(*loaded_);
 }

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/thread.h"
+#include "src/plan/rows_in_file.h"
 
 namespace sluice {
 namespace {
@@ -177,6 +178,12 @@ float* EncodeQueue::rows_of(uint32_t first, const Move& move) {
   return measuring_[first].area + plan_.tensors[move.tensor].amax_offset / sizeof(float);
 }
 
+// Returns the number of the plan's spans that have arrived: each has one move of the first tensor.
+uint32_t EncodeQueue::spans_in(const ArrivedFetch& arrived) const {
+  const std::span<const Move> moves = moves_of(plan_, arrived.fetch);
+  return static_cast<uint32_t>(std::ranges::count(moves, moves.front().tensor, &Move::tensor));
+}
+
 // The largest value of a move whose tensor has one scale.
 float EncodeQueue::measured_amax(const Move& move, const EncodeArgs& args) const {
   float amax = 0;
@@ -216,11 +223,11 @@ void EncodeQueue::measure(const ArrivedFetch& arrived) {
   {
     std::lock_guard lock(mutex_);
     Measuring& m = measuring_[first];
-    m.spans += 1;
+    m.spans += spans_in(arrived);
     // Keeps its slot until the scale is known.
     if (arrived.fetch.encode) m.waiting.push_back(arrived);
     if (m.spans == plan_.tensors[first].measure_spans) {
-      for (const Move& move : moves) {
+      for (const Move& move : moves.first(arrived.fetch.exchanged ? 1 : moves.size())) {
         if (transposed) find_scales(first, move);
         setup_.measured.amax[move.tensor] = measuring_[move.tensor].amax;
       }
@@ -240,7 +247,8 @@ void EncodeQueue::give_back_area(const ArrivedFetch& arrived) {
   if (!plan_.tensors[first].transposed || plan_.tensors[first].measure_spans == 0) return;
   std::lock_guard lock(mutex_);
   Measuring& m = measuring_[first];
-  if (++m.encoded == plan_.tensors[first].measure_spans)
+  m.encoded += spans_in(arrived);
+  if (m.encoded == plan_.tensors[first].measure_spans)
     free_areas_.push_back(std::exchange(m.area, nullptr));
 }
 
@@ -341,15 +349,14 @@ const Encoder& EncodeQueue::encoder_for(const Move& move) const {
 }
 
 // Rows of an input-major plane: its columns are outputs.
-EncodeArgs EncodeQueue::column_args(const Move& move, EncodeArgs args) const {
+EncodeArgs EncodeQueue::column_args(const Move& move, bool is_exchanged, EncodeArgs args) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
   const StoredPlane& plane = tensor.plane();
   args.stored = plane.plane == Plane::scales ? tensor.stored->dtype : DType::u32;
-  args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
   args.rows = move.rows;
   args.first_row = piece.offset;
-  args.first_output = piece.stored_output(piece.cut.row);
+  if (!is_exchanged) args.first_output = piece.stored_output(piece.cut.row);
   args.outputs = piece.cut.rows;
   if (piece.runs() > 1) {
     args.output_run = piece.view.group;
@@ -386,7 +393,16 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
   EncodeArgs args;
   args.plane = tensor.plane().plane;
+  const bool is_exchanged = arrived.fetch.exchanged;
+  auto in_file = static_cast<int64_t>(tensor.rows.row_bytes);
   args.source = arrived.read.bytes.data() + move.offset;
+  if (is_exchanged) {  // parts of rows, one after another
+    in_file = static_cast<int64_t>(
+        row_share(*plan_.params[tensor.param].param, tensor, plan_.rank)->bytes);
+    const int64_t before = move.first_row - moves_of(plan_, arrived.fetch).front().first_row;
+    args.source = arrived.read.bytes.data() + before * in_file;
+  }
+  args.source_stride = in_file;
   const bool is_tile = arrived.fetch.has_tile();
   args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
   if (!tensor.matrix->order.empty()) {
@@ -395,7 +411,7 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   }
   if (!tensor.matrix->tables.empty()) args.tables = tensor.matrix->tables.data();
   args.words = tensor.plane().words;
-  if (tensor.plane().input_major()) return column_args(move, args);
+  if (tensor.plane().input_major()) return column_args(move, is_exchanged, args);
   args.stored = tensor.stored->dtype;
   args.rows = move.rows;
   args.group = tensor.group;
@@ -403,14 +419,15 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   if (tensor.source > 0) return plane_args(move, args);
   // Bytes from one output to the next, as they are stored.
   const bool rows = !tensor.transposed && !piece.vector;
-  const auto output =
+  auto output =
       static_cast<int64_t>(tensor.matrix->kept ? stored_row_bytes(tensor, piece)
                                                : row_bytes(args.stored, rows ? piece.cols : 1));
+  if (is_exchanged && rows) output = in_file;
   set_rows(piece, output, args);
   if (tensor.transposed) {
     args.rows = piece.cut.rows;
     args.first_row = piece.offset;
-    args.column_stride = tensor.stored->shape[tensor.stored->shape.size() - 1] * output;
+    args.column_stride = in_file;
     args.first_col = move.first_row;
     args.source_cols = move.rows;
   }

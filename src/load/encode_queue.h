@@ -81,6 +81,7 @@ class EncodeQueue {
   void measure(const ArrivedFetch& arrived);
   void take_area(uint32_t tensor);
   float* rows_of(uint32_t first, const Move& move);
+  uint32_t spans_in(const ArrivedFetch& arrived) const;
   float measured_amax(const Move& move, const EncodeArgs& args) const;
   void find_scales(uint32_t first, const Move& move);
   void give_back_area(const ArrivedFetch& arrived);
@@ -90,7 +91,7 @@ class EncodeQueue {
   void fill(const Move& move, const EncodeStats& stats, const ArrivedFetch& arrived);
   void finish(const ArrivedFetch& arrived);
   EncodeArgs encode_args(const Move& move, const ArrivedFetch& arrived) const;
-  EncodeArgs column_args(const Move& move, EncodeArgs args) const;
+  EncodeArgs column_args(const Move& move, bool is_exchanged, EncodeArgs args) const;
   EncodeArgs plane_args(const Move& move, EncodeArgs args) const;
   EncodeStats encode_planes(const ArrivedFetch& arrived) const;
   const Encoder& encoder_for(const Move& move) const;

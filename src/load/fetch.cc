@@ -75,11 +75,22 @@ std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch) {
   return std::span(plan.moves).subspan(fetch.first_move, fetch.moves);
 }
 
-std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed) {
+std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed, bool exchanges) {
   std::vector<Fetch> order;
   order.reserve(plan.spans.size());
-  for (const Span& span : plan.spans) {
-    const Fetch stored = span_fetch(span);
+  for (size_t i = 0; i < plan.spans.size(); ++i) {
+    const Span& span = plan.spans[i];
+    Fetch stored = span_fetch(span);
+    if (exchanges && span.reader == 0 && !find(packed, plan.moves[span.first_move].tensor)) {
+      const Span& own = plan.spans[i + static_cast<size_t>(plan.rank.rank)];
+      stored.offset = own.offset;
+      stored.length = own.length;
+      stored.moves = static_cast<uint32_t>(plan.rank.size);
+      stored.exchanged = true;
+      order.push_back(stored);
+      i += static_cast<size_t>(plan.rank.size) - 1;
+      continue;
+    }
     const std::span<const Move> moves = moves_of(plan, stored);
     if (!std::ranges::all_of(moves, [&](const Move& m) { return find(packed, m.tensor); })) {
       check(plan.tensors[moves.front().tensor].origin == Origin::checkpoint,

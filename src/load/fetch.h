@@ -36,6 +36,9 @@ struct Fetch {
   // The rows of `move` come with those of the weight's other planes, which are further extents of
   // the read: other_extents().
   bool with_planes = false;
+  // This rank reads its band of the rows of all moves, one a rank, and gets its parts of all rows
+  // in an exchange (src/load/exchange.h).
+  bool exchanged = false;
 
   // Destination of the rows: a tile that begins with the first of them; without one, the storage of
   // their parameter.
@@ -50,8 +53,9 @@ static_assert(sizeof(Fetch) <= kFetchBytes);
 
 std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch);
 
-// Every span of the plan, in order, from the spill cache where its index `packed` has it.
-std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed);
+// Every span of the plan, in order, from the spill cache where its index `packed` has it. With
+// `exchanges`, ranks read bands of rows for one another; without, each reads all that it needs.
+std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed, bool exchanges);
 
 // Tiles of the sweep from `first` on: as many of a tensor as `most_bytes` hold where they are used
 // as the spill cache has them, one where they are encoded or copied (`most_bytes` is 0).

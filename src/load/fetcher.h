@@ -25,13 +25,16 @@
 
 namespace sluice {
 
+class LoadingRanks;
+
 struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
   int threads = 1;  // encoding workers
   Spill* spill = nullptr;
   DiskTimeline* timeline = nullptr;
-  io::ReadShape read = {};  // read shape of the disk
-  bool try_shapes = false;  // whether a load tries other shapes
+  io::ReadShape read = {};        // read shape of the disk
+  bool try_shapes = false;        // whether a load tries other shapes
+  LoadingRanks* ranks = nullptr;  // that a load reads with; null: it reads alone
 };
 
 // Everything referred to outlives the fetcher.

@@ -16,8 +16,12 @@ void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
 }
 
 LoadPass::LoadPass(std::vector<Fetch> order, Fetcher& fetcher, ReadPace& pace,
-                   LoadProgress& progress)
-    : order_(std::move(order)), fetcher_(fetcher), pace_(pace), progress_(progress) {
+                   LoadProgress& progress, RowExchange* exchange)
+    : order_(std::move(order)),
+      fetcher_(fetcher),
+      pace_(pace),
+      progress_(progress),
+      exchange_(exchange) {
   progress.bytes_total = 0;
   progress.bytes_done = 0;
   progress.units_done = 0;
@@ -30,6 +34,11 @@ LoadPass::LoadPass(std::vector<Fetch> order, Fetcher& fetcher, ReadPace& pace,
 }
 
 bool LoadPass::run(const std::stop_token& stop) {
+  const bool complete = read_all(stop);
+  return exchange_ != nullptr ? exchange_->ranks().end(complete) : complete;
+}
+
+bool LoadPass::read_all(const std::stop_token& stop) {
   for (size_t done = 0; done < order_.size();) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
     submit();
@@ -38,7 +47,7 @@ bool LoadPass::run(const std::stop_token& stop) {
     if (!encoded) return false;
     for (const ArrivedFetch& f : *encoded) {
       fetcher_.release(f.read);
-      progress_.bytes_done += f.read.bytes.size();
+      progress_.bytes_done += f.fetch.length;
       if (--fetches_left_[f.fetch.unit] == 0) ++progress_.units_done;
       ++done;
     }
@@ -58,7 +67,26 @@ bool LoadPass::receive() {
   const Fetcher::Arrival arrival = fetcher_.wait();
   if (arrival.kind == Fetcher::Arrival::Kind::restarted) return false;
   pace_.arrived(arrival.read.bytes.size(), seconds(), in_flight);
+  if (order_[arrival.read.tag].exchanged) {
+    arrived_.emplace(arrival.read.tag, arrival.read);
+    return exchange_arrived();
+  }
   fetcher_.encode(order_[arrival.read.tag], arrival.read);
+  return true;
+}
+
+// Exchanges what has arrived, in the order of all ranks. What comes next has been submitted before
+// whatever waits here for it, so that its slot is not among those that wait.
+bool LoadPass::exchange_arrived() {
+  for (; !arrived_.empty(); ++next_exchange_) {
+    if (!order_[next_exchange_].exchanged) continue;
+    const auto next = arrived_.find(next_exchange_);
+    if (next == arrived_.end()) return true;
+    const std::optional<io::ReadResult> own = exchange_->run(order_[next_exchange_], next->second);
+    if (!own) return false;
+    arrived_.erase(next);
+    fetcher_.encode(order_[next_exchange_], *own);
+  }
   return true;
 }
 

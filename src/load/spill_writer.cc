@@ -109,7 +109,8 @@ EncodeStats SpillWriter::load(const ReadPlan& part, std::span<const Weight> weig
     ReadPace pace(options_.read, false, slot, ring.size() / slot);
     LoadProgress progress;
     fetcher.open({ring, slot, pace.least_request_bytes()});
-    loaded = LoadPass(load_order(part, nullptr), fetcher, pace, progress).run(w_.stop);
+    loaded =
+        LoadPass(load_order(part, nullptr, false), fetcher, pace, progress, nullptr).run(w_.stop);
   }
   for (const EncodeStats& stats : fetcher.queue().take_stats()) sum.add(stats);
   return sum;

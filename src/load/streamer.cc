@@ -11,6 +11,7 @@
 #include "src/base/thread.h"
 #include "src/base/units.h"
 #include "src/device/range.h"
+#include "src/load/exchange.h"
 #include "src/load/read_pace.h"
 #include "src/load/spill_writer.h"
 
@@ -196,6 +197,11 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
       ledger_.lease(Place::host, Use::staging, "orders of reads", plan_lists(plan_).load);
   Buffer row_amax(ledger_, Use::staging, "largest values of rows", plan_.row_amax.bytes(),
                   Buffer::Touch::lazily);
+  LoadingRanks* const ranks = options_.ranks;
+  const Buffer sent(ledger_, Use::staging, "exchange with other ranks",
+                    ranks != nullptr ? plan_.exchange_bytes : 0, Buffer::Touch::lazily);
+  std::optional<RowExchange> exchange;
+  if (ranks != nullptr) exchange.emplace(plan_, *ranks, sent.bytes(), ring.bytes());
   Fetcher fetcher({.plan = plan_,
                    .index = index_,
                    .encoder = encoder_,
@@ -216,7 +222,9 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
     // encoded.
     const Spill* spilled = fetcher.packed() != nullptr ? options_.spill : nullptr;
     measured_ = measured_before(plan_, spilled);
-    LoadPass pass(load_order(plan_, fetcher.packed()), fetcher, pace, progress);
+    const bool exchanges = ranks != nullptr && ranks->begin(exchange_key(plan_, fetcher.packed()));
+    LoadPass pass(load_order(plan_, fetcher.packed(), exchanges), fetcher, pace, progress,
+                  exchange ? &*exchange : nullptr);
     progress.units_total = static_cast<uint32_t>(plan_.units.size());
     auto toucher = start_thread<std::jthread>({"touching memory"}, [&](const std::stop_token& end) {
       touch_ahead(pass.order(), units, end);

@@ -18,6 +18,11 @@
 
 namespace sluice {
 
+// This rank's work ends because another rank's did, for a reason that Group::agree() tells.
+struct OtherRankFailed : Error {
+  OtherRankFailed() : Error(ErrorKind::runtime, "another rank has failed") {}
+};
+
 // One thread at a time may call a group.
 class Group {
  public:
@@ -34,6 +39,14 @@ class Group {
   // most kMostGathered, which caches hold. Valid until the next call.
   static constexpr size_t kMostGathered = size_t{32} * 1024;
   virtual std::span<const std::byte> all_gather(std::span<const std::byte> own) const = 0;
+  // The same where ranks may come minutes apart: it leaves the processor to others meanwhile.
+  virtual std::span<const std::byte> meet(std::span<const std::byte> own) const {
+    return all_gather(own);
+  }
+  // Sends to[r] to each rank r, and receives in from[r] what that rank has for this one, which is
+  // as long. Each list lies in one block of memory, of less than 2 GiB.
+  virtual void all_to_all(std::span<const std::span<const std::byte>> to,
+                          std::span<const std::span<std::byte>> from) const = 0;
   // Rank 0 tells a message to all others, which hear it. They wait for as long as it takes;
   // Error(runtime) when `stop` is requested and rank 0 says nothing for some seconds.
   virtual void tell(std::span<const std::byte> message) const = 0;
@@ -55,6 +68,8 @@ class Group {
     if (rank().size == 1) return work();
     try {
       work();
+    } catch (const OtherRankFailed&) {
+      agree(nullptr);
     } catch (const Error& e) {
       if (is_over()) throw;
       agree(&e);
@@ -86,6 +101,10 @@ class SoloGroup final : public Group {
   std::span<const std::byte> all_gather(std::span<const std::byte> own) const override {
     return own;
   }
+  void all_to_all(std::span<const std::span<const std::byte>>,
+                  std::span<const std::span<std::byte>>) const override {
+    check(false, "one rank has nobody to exchange with");
+  }
   void tell(std::span<const std::byte>) const override {}
   void hear(std::vector<std::byte>&, const std::stop_token&) const override {
     check(false, "one rank has nobody to hear");
@@ -103,6 +122,10 @@ class PlannedGroup final : public Group {
     gathered_.clear();
     for (int r = 0; r < ranks_; ++r) gathered_.insert(gathered_.end(), own.begin(), own.end());
     return gathered_;
+  }
+  void all_to_all(std::span<const std::span<const std::byte>>,
+                  std::span<const std::span<std::byte>>) const override {
+    check(false, "ranks that are not there send nothing");
   }
   void tell(std::span<const std::byte>) const override {}
   void hear(std::vector<std::byte>&, const std::stop_token&) const override {

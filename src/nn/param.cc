@@ -33,7 +33,13 @@ Param make_matrix(std::string path, ParamRole role, WeightLayout layout,
   for (const PieceSpec& s : specs) {
     Cut cut = s.shard.cut(s.rows, s.cols, rank);
     View view = complete(s.view, s.rows, cut.row, cut.rows);
-    Piece piece{s.source, s.rows, s.cols, false, cut, p.rows, view};
+    Piece piece{.source = s.source,
+                .rows = s.rows,
+                .cols = s.cols,
+                .cut = cut,
+                .offset = p.rows,
+                .view = view,
+                .shard = s.shard};
     p.rows += layout == WeightLayout::packed ? aligned(piece.cut.rows, kPanelRows) : piece.cut.rows;
     check(p.pieces.empty() || p.cols == piece.cut.cols, "pieces of a parameter differ in columns");
     p.cols = piece.cut.cols;

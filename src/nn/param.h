@@ -47,6 +47,7 @@ struct Piece {
   int64_t offset = 0;  // where the part begins in the parameter: its row, or for vectors its column
   View view;           // its group and stride are at least 1
   bool inverted = false;  // `view.transposed` is inverted, as the checkpoint stores it: plan/bind.h
+  Shard shard = {};       // from which `cut` follows
 
   int64_t outputs() const { return vector ? cols : rows; }
   int64_t runs() const { return outputs() / view.group; }

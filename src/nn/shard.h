@@ -52,6 +52,7 @@ struct Dimension {
 // The rows (or columns) are those of a Dimension, or as many as the tensor has in units of `unit`.
 class Shard {
  public:
+  Shard() = default;  // whole
   static Shard whole() { return {Axis::none, {}}; }
   static Shard by_rows(int64_t unit = 1) { return {Axis::rows, {.unit = unit}}; }
   static Shard by_cols(int64_t unit = 1) { return {Axis::cols, {.unit = unit}}; }
@@ -72,7 +73,7 @@ class Shard {
   enum class Axis : uint8_t { none, rows, cols };
   Shard(Axis axis, const Dimension& dimension) : axis_(axis), dimension_(dimension) {}
   Share share(int64_t size, Rank rank) const;
-  Axis axis_;
+  Axis axis_ = Axis::none;
   Dimension dimension_;
 };
 

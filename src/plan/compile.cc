@@ -1,6 +1,7 @@
 #include "src/plan/compile.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -28,8 +29,7 @@ class SpanWriter {
       if (!streamed) append_spans(tensors, false, true);
       return;
     }
-    auto spans = static_cast<uint64_t>(
-        ceil_div(rows_of(tensors).rows, rows_per_span(first, rows_of(tensors))));
+    const uint64_t spans = spans_of(tensors);
     bool read_twice = streamed || spans > ring_slots_;
     for (uint32_t t : tensors) {
       plan_.tensors[t].measure_spans = static_cast<uint32_t>(spans);
@@ -78,29 +78,86 @@ class SpanWriter {
     return rows;
   }
 
-  void append_spans(std::span<const uint32_t> tensors, bool measure, bool encode) {
+  // Rows that each rank reads for all: of a tensor of whose rows all ranks have parts, as many
+  // whole groups for each rank as there are. The rest, if any, is less than a group for each rank.
+  struct Bands {
+    int64_t groups = 0;  // of each rank
+    int64_t exchanges = 0;
+  };
+  Bands bands_of(std::span<const uint32_t> tensors) const {
+    constexpr uint64_t kSmallestBand = 512;
     const TensorPlan& t = plan_.tensors[tensors.front()];
+    const ParamPlan& param = plan_.params[t.param];
+    const auto ranks = static_cast<uint64_t>(plan_.rank.size);
+    if (ranks == 1 || tensors.size() > 1 || param.streamed()) return {};
+    uint64_t row = t.rows.row_bytes;
+    for (int r = 0; r < plan_.rank.size; ++r) {
+      const std::optional<RowShare> share = row_share(*param.param, t, {r, plan_.rank.size});
+      if (!share) return {};
+      row = std::max(row, share->bytes * ranks);  // what a rank receives fits into its slot, too
+    }
+    const auto fit = static_cast<int64_t>(most_ / row) / t.rows.group;
+    const int64_t groups = t.rows.rows / t.rows.group / plan_.rank.size;
+    if (fit == 0 || groups == 0 || t.rows.bytes() < kSmallestBand * ranks) return {};
+    return {groups, ceil_div(groups, fit)};
+  }
+  int64_t rows_in(const Bands& bands, const RowsInFile& rows) const {
+    return bands.groups * plan_.rank.size * rows.group;
+  }
+
+  uint64_t spans_of(std::span<const uint32_t> tensors) const {
     const RowsInFile rows = rows_of(tensors);
-    const int64_t step = rows_per_span(t, rows);
-    const uint32_t unit = plan_.params[t.param].unit;
-    if (only_count_ && step < rows.rows) {
-      note(static_cast<uint64_t>(ceil_div(rows.rows, step)), tensors.size());
+    const Bands bands = bands_of(tensors);
+    const int64_t alone = rows.rows - rows_in(bands, rows);
+    return static_cast<uint64_t>(
+        bands.exchanges * plan_.rank.size +
+        ceil_div(alone, rows_per_span(plan_.tensors[tensors.front()], rows)));
+  }
+
+  void append_spans(std::span<const uint32_t> tensors, bool measure, bool encode) {
+    const RowsInFile rows = rows_of(tensors);
+    const Bands bands = bands_of(tensors);
+    const uint64_t spans = spans_of(tensors);
+    if (bands.exchanges > 0) plan_.exchange_bytes = plan_.slot_bytes;
+    if (only_count_ && spans > 1) {
+      note(spans, tensors.size());
       last_joins_ = false;
       return;
     }
-    for (int64_t row = 0; row < rows.rows; row += step) {
-      const int64_t count = std::min(step, rows.rows - row);
-      const uint64_t begin = rows.offset(row), length = rows.bytes(row, count);
-      const bool whole =
-          row == 0 && count == rows.rows && t.measure_spans == 0 && t.origin == Origin::checkpoint;
-      const bool joins = whole && joinable(t.stored->file, unit, begin, length);
-      if (!joins) last_ = {t.stored->file, begin, 0, unit, 0, 0, measure, encode};
-      last_joins_ = whole;
-      last_.length = begin + length - last_.offset;
-      note(joins ? 0 : 1, tensors.size());
-      if (!only_count_) store(tensors, row, count, joins);
-      if (!plan_.params[t.param].streamed()) plan_.units[unit].read_bytes += length;
+    const Span like{.measure = measure, .encode = encode};
+    int64_t row = 0;
+    for (int64_t e = 0; e < bands.exchanges; ++e) {
+      const int64_t groups =
+          bands.groups * (e + 1) / bands.exchanges - bands.groups * e / bands.exchanges;
+      for (int32_t r = 0; r < plan_.rank.size; ++r, row += groups * rows.group) {
+        Span span = like;
+        span.reader = r;
+        append_span(tensors, row, groups * rows.group, span);
+      }
     }
+    const int64_t step = rows_per_span(plan_.tensors[tensors.front()], rows);
+    for (; row < rows.rows; row += step)
+      append_span(tensors, row, std::min(step, rows.rows - row), like);
+  }
+
+  void append_span(std::span<const uint32_t> tensors, int64_t row, int64_t count, Span span) {
+    const TensorPlan& t = plan_.tensors[tensors.front()];
+    const RowsInFile rows = rows_of(tensors);
+    const uint64_t length = rows.bytes(row, count);
+    span.file = t.stored->file;
+    span.offset = rows.offset(row);
+    span.unit = plan_.params[t.param].unit;
+    const bool whole =
+        row == 0 && count == rows.rows && t.measure_spans == 0 && t.origin == Origin::checkpoint;
+    const bool joins = whole && joinable(span.file, span.unit, span.offset, length);
+    const uint64_t end = span.offset + length;
+    if (!joins) last_ = span;
+    last_joins_ = whole;
+    last_.length = end - last_.offset;
+    note(joins ? 0 : 1, tensors.size());
+    if (!only_count_) store(tensors, row, count, joins);
+    const bool is_ours = span.reader < 0 || span.reader == plan_.rank.rank;
+    if (is_ours && !plan_.params[t.param].streamed()) plan_.units[span.unit].read_bytes += length;
   }
 
   // Counts spans, each with a move for each tensor; 0 spans: moves that join the last span.
@@ -194,7 +251,7 @@ void plan_reads(ReadPlan& plan, const Staging& staging, bool sizes_only) {
   plan.moves.clear();
   plan.sweep.clear();
   plan.load_spans = plan.load_moves = 0;
-  plan.tile_bytes = 0;
+  plan.tile_bytes = plan.exchange_bytes = 0;
   plan.slot_bytes =
       std::max(staging.slot_bytes, round_up(plan.widest_group + kAlignmentSlack, 4096));
   const uint64_t slots = std::max(kFewestSlots, staging.ring_bytes / plan.slot_bytes);

@@ -274,6 +274,7 @@ class PlanSearch {
     plan.device.staging += Buffer::charged_bytes(encoder.device);
     plan.encoder = Buffer::charged_bytes(encoder.host);
     plan.staging = read_.ring_bytes + lists.load;
+    if (read_.exchange_bytes > 0) plan.staging += Buffer::charged_bytes(read_.exchange_bytes);
     if (read_.row_amax.areas > 0) plan.staging += Buffer::charged_bytes(read_.row_amax.bytes());
     const KvLayout layout = kv_layout(root_, shape_);
     plan_kv(layout, shape_, plan);

@@ -161,8 +161,9 @@ uint64_t ReadPlan::storage_bytes() const {
 }
 
 uint64_t ReadPlan::read_bytes() const {
-  return std::accumulate(spans.begin(), spans.end(), uint64_t{0},
-                         [](uint64_t sum, const Span& s) { return sum + s.length; });
+  return std::accumulate(spans.begin(), spans.end(), uint64_t{0}, [&](uint64_t sum, const Span& s) {
+    return sum + (s.reader < 0 || s.reader == rank.rank ? s.length : 0);
+  });
 }
 
 uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {

@@ -135,6 +135,9 @@ struct Span {
   uint32_t moves = 0;
   bool measure = false;  // first look for the tensor's largest value
   bool encode = true;
+  // Ranks that need parts of the same rows read them once: as many spans as there are ranks, one
+  // for each, follow one another, and the ranks exchange their parts. -1: each reads for itself.
+  int32_t reader = -1;
 };
 
 // A tensor of the sweep in tiles of `tile_rows` rows; the last one, or the last of each run, may be
@@ -201,6 +204,7 @@ struct RowAmax {
 };
 
 struct ReadPlan {
+  Rank rank;
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;
@@ -220,6 +224,7 @@ struct ReadPlan {
   uint64_t widest_group = 0;                       // bytes of the most that must be read at once
   uint64_t slot_bytes = 0;                         // the longest span, with room for alignment
   uint64_t ring_bytes = 0;       // of all staging slots; no more than the spans can use
+  uint64_t exchange_bytes = 0;   // of what a rank sends to all at once
   uint64_t tile_bytes = 0;       // storage of the largest tile of the sweep
   uint64_t host_tile_bytes = 0;  // and of the host sweep, as it crosses the link
   uint64_t unpacked_bytes = 0;   // the largest of these that the device unpacks

@@ -140,4 +140,26 @@ RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
           .end = stored.end};
 }
 
+std::optional<RowShare> row_share(const Param& param, const TensorPlan& t, Rank rank) {
+  const Piece& piece = param.pieces[t.piece];
+  if (t.origin == Origin::spill || piece.vector || piece.runs() > 1) return std::nullopt;
+  const bool across = t.transposed || t.plane().input_major();  // a row is an input's
+  if (!across && t.source > 0) return std::nullopt;
+  const Cut cut = piece.shard.cut(piece.rows, piece.cols, rank), &own = piece.cut;
+  const bool same_rows = across ? cut.col == own.col && cut.cols == own.cols
+                                : cut.row == own.row && cut.rows == own.rows;
+  if (!same_rows) return std::nullopt;
+  const int64_t all = !across        ? piece.cols
+                      : t.transposed ? t.stored->shape[t.stored->shape.size() - 1]
+                                     : t.matrix->outputs;
+  const uint64_t first = static_cast<uint64_t>(across ? piece.view.first + cut.row : cut.col),
+                 count = static_cast<uint64_t>(across ? cut.rows : cut.cols),
+                 elements = static_cast<uint64_t>(all), bytes = t.rows.row_bytes;
+  const RowShare share{bytes * first / elements, bytes * count / elements};
+  const uint64_t word = t.plane().input_major() ? dtype_bytes(t.stored->dtype) : 1;
+  const bool whole = bytes * first % elements == 0 && bytes * count % elements == 0 &&
+                     share.begin % word == 0 && share.bytes % word == 0;
+  return whole && share.bytes > 0 ? std::optional(share) : std::nullopt;
+}
+
 }  // namespace sluice

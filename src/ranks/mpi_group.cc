@@ -28,6 +28,9 @@ struct MpiGroup::Library {
   int (*comm_rank)(Handle, int*) = nullptr;
   int (*comm_size)(Handle, int*) = nullptr;
   int (*all_gather)(const void*, int, Handle, void*, int, Handle, Handle) = nullptr;
+  int (*begin_all_gather)(const void*, int, Handle, void*, int, Handle, Handle, Handle*) = nullptr;
+  int (*all_to_all)(const void*, const int*, const int*, Handle, void*, const int*, const int*,
+                    Handle, Handle) = nullptr;
   int (*broadcast)(void*, int, Handle, int, Handle) = nullptr;
   int (*begin_broadcast)(void*, int, Handle, int, Handle, Handle*) = nullptr;
   int (*test)(Handle*, int*, void*) = nullptr;
@@ -38,9 +41,10 @@ struct MpiGroup::Library {
 namespace {
 
 constexpr const char* kLibrary = "libmpi.so.40";
-constexpr int kSerialized = 2;        // MPI_THREAD_SERIALIZED
-constexpr size_t kBeginBytes = 4096;  // of a message, with its length
-constexpr int kFailed = 1;            // exit status of all ranks where one has failed
+constexpr int kSerialized = 2;                              // MPI_THREAD_SERIALIZED
+constexpr size_t kBeginBytes = 4096;                        // of a message, with its length
+constexpr size_t kFirstExchange = size_t{2} * 1024 * 1024;  // as a load's
+constexpr int kFailed = 1;  // exit status of all ranks where one has failed
 
 int as_int(size_t bytes) { return static_cast<int>(bytes); }
 
@@ -91,6 +95,8 @@ std::shared_ptr<MpiGroup> MpiGroup::join() {
   load(library->comm_rank, "MPI_Comm_rank");
   load(library->comm_size, "MPI_Comm_size");
   load(library->all_gather, "MPI_Allgather");
+  load(library->begin_all_gather, "MPI_Iallgather");
+  load(library->all_to_all, "MPI_Alltoallv");
   load(library->broadcast, "MPI_Bcast");
   load(library->begin_broadcast, "MPI_Ibcast");
   load(library->test, "MPI_Test");
@@ -110,10 +116,24 @@ MpiGroup::MpiGroup(std::unique_ptr<Library> library) : library_(std::move(librar
   library_->comm_size(library_->world, &rank_.size);
   gathered_.resize(kMostGathered * static_cast<size_t>(rank_.size));
   begin_.resize(kBeginBytes);
-  // The library takes memory for large transfers at the first of them: the plan counts it so.
+  take_memory();
+  find_neighbours();
+}
+
+// The library takes memory for large transfers at the first of them, so that the plan counts it.
+void MpiGroup::take_memory() const {
   const std::vector<std::byte> first(kMostGathered);
   all_gather(first);
-  find_neighbours();
+  const auto ranks = static_cast<size_t>(rank_.size);
+  const size_t part = kFirstExchange / ranks;
+  std::vector<std::byte> sent(part * ranks), received(sent.size());
+  std::vector<std::span<const std::byte>> to;
+  std::vector<std::span<std::byte>> from;
+  for (size_t r = 0; r < ranks; ++r) {
+    to.push_back(std::span(sent).subspan(r * part, part));
+    from.push_back(std::span(received).subspan(r * part, part));
+  }
+  all_to_all(to, from);
 }
 
 void MpiGroup::find_neighbours() {
@@ -152,6 +172,52 @@ std::span<const std::byte> MpiGroup::all_gather(std::span<const std::byte> own) 
   return std::span(gathered_).first(own.size() * static_cast<size_t>(rank_.size));
 }
 
+// A request is mostly done soon, but may take hours. `meanwhile`: called again and again.
+template <class Meanwhile>
+void MpiGroup::wait_patiently(void* request, const Meanwhile& meanwhile) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBusy{2}, kLongest{1};
+  const auto start = Clock::now();
+  std::chrono::microseconds pause{20};
+  for (int done = 0;;) {
+    library_->test(&request, &done, nullptr);
+    if (done != 0) return;
+    meanwhile();
+    if (Clock::now() - start < kBusy) {
+      sched_yield();
+      continue;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min<std::chrono::microseconds>(pause * 2, kLongest);
+  }
+}
+
+std::span<const std::byte> MpiGroup::meet(std::span<const std::byte> own) const {
+  check(own.size() <= kMostGathered, "no more than kMostGathered at once");
+  const int bytes = as_int(own.size());
+  Library::Handle request = nullptr;
+  library_->begin_all_gather(own.data(), bytes, library_->byte, gathered_.data(), bytes,
+                             library_->byte, library_->world, &request);
+  wait_patiently(request, [] {});
+  return std::span(gathered_).first(own.size() * static_cast<size_t>(rank_.size));
+}
+
+void MpiGroup::all_to_all(std::span<const std::span<const std::byte>> to,
+                          std::span<const std::span<std::byte>> from) const {
+  std::vector<int> sizes, places, own_sizes, own_places;
+  for (const std::span<const std::byte> part : to) {
+    sizes.push_back(as_int(part.size()));
+    places.push_back(static_cast<int>(part.data() - to.front().data()));
+  }
+  for (const std::span<std::byte> part : from) {
+    own_sizes.push_back(as_int(part.size()));
+    own_places.push_back(static_cast<int>(part.data() - from.front().data()));
+  }
+  library_->all_to_all(to.front().data(), sizes.data(), places.data(), library_->byte,
+                       from.front().data(), own_sizes.data(), own_places.data(), library_->byte,
+                       library_->world);
+}
+
 // A message is its length and its first bytes, then the rest, if there is more.
 void MpiGroup::tell(std::span<const std::byte> message) const {
   const uint64_t length = message.size();
@@ -170,35 +236,20 @@ void MpiGroup::tell(std::span<const std::byte> message) const {
   }
 }
 
-// A step follows the last one soon; a server may be idle for hours.
 void MpiGroup::hear(std::vector<std::byte>& message, const std::stop_token& stop) const {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kBusy{2}, kLongest{1};
-  constexpr std::chrono::seconds kPatience{
-      5};  // with a stop that rank 0 may not have been asked for
+  // After a stop that rank 0 may not have been asked for.
+  constexpr std::chrono::seconds kPatience{5};
   Library::Handle request = nullptr;
   library_->begin_broadcast(begin_.data(), as_int(kBeginBytes), library_->byte, 0, library_->world,
                             &request);
-  const auto start = Clock::now();
-  std::chrono::microseconds pause{20};
-  for (int done = 0;;) {
-    library_->test(&request, &done, nullptr);
-    if (done != 0) break;
-    const auto now = Clock::now();
-    if (stop.stop_requested()) {
-      if (!stop_seen_) stop_seen_ = now;
-      if (now - *stop_seen_ > kPatience) {
-        break_off();
-        fail(ErrorKind::runtime, "interrupted, and rank 0 goes on");
-      }
-    }
-    if (now - start < kBusy) {
-      sched_yield();
-      continue;
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min<std::chrono::microseconds>(pause * 2, kLongest);
-  }
+  wait_patiently(request, [&] {
+    if (!stop.stop_requested()) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (!stop_seen_) stop_seen_ = now;
+    if (now - *stop_seen_ < kPatience) return;
+    break_off();
+    fail(ErrorKind::runtime, "interrupted, and rank 0 goes on");
+  });
   uint64_t length = 0;
   std::memcpy(&length, begin_.data(), sizeof(length));
   message.resize(length);

@@ -30,13 +30,19 @@ class MpiGroup final : public Group {
   Rank rank() const override { return rank_; }
   Sharing sharing() const override { return sharing_; }
   std::span<const std::byte> all_gather(std::span<const std::byte> own) const override;
+  std::span<const std::byte> meet(std::span<const std::byte> own) const override;
+  void all_to_all(std::span<const std::span<const std::byte>> to,
+                  std::span<const std::span<std::byte>> from) const override;
   void tell(std::span<const std::byte> message) const override;
   void hear(std::vector<std::byte>& message, const std::stop_token& stop) const override;
 
  private:
   struct Library;
   explicit MpiGroup(std::unique_ptr<Library> library);
+  void take_memory() const;
   void find_neighbours();
+  template <class Meanwhile>
+  void wait_patiently(void* request, const Meanwhile& meanwhile) const;
 
   std::unique_ptr<Library> library_;
   Rank rank_;

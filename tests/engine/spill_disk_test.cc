@@ -147,7 +147,7 @@ TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
     const fs::path file = only_file();
     // Codes that this role reads.
     std::optional<uint64_t> at;
-    for (const Fetch& f : load_order(plan, &spill.layout()))
+    for (const Fetch& f : load_order(plan, &spill.layout(), false))
       if (role == Role::load && f.form == Fetch::Form::packed) at = f.offset;
     for (uint32_t t = 0; t < plan.sweep_tiles(); ++t) {
       const Fetch f = tile_fetch(plan, &spill.layout(), t, 0).fetch;

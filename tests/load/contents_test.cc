@@ -18,6 +18,7 @@
 #include "src/load/tile_stream.h"
 #include "src/plan/spill_window.h"
 #include "tests/load/expected.h"
+#include "tests/load/loaded_ranks.h"
 #include "tests/support/fusion.h"
 #include "tests/support/sanitized.h"
 
@@ -71,9 +72,17 @@ struct Scenario {
     staging = {slot, slot * static_cast<uint64_t>(random.between(4, 12))};
     options = {one_of({io::ReaderKind::automatic, io::ReaderKind::pread, io::ReaderKind::mmap}),
                static_cast<int>(random.between(1, 3))};
-    model = build_model(dir.path(), rank);
-    for (const Fusion& f : fusions) fuse(f, model);
-    expected = test::expected_params(config, tensors, rank, quantize, schemes);
+    model = model_of(rank);
+    expected = expected_of(rank);
+  }
+
+  Model model_of(Rank of) const {
+    Model made = build_model(dir.path(), of);
+    for (const Fusion& f : fusions) fuse(f, made);
+    return made;
+  }
+  std::vector<ExpectedParam> expected_of(Rank of) const {
+    return test::expected_params(config, tensors, of, quantize, schemes);
   }
 
   ReadPlan plan(const Placement& placement = {}) {
@@ -187,18 +196,18 @@ struct Scenario {
   }
 };
 
-const ExpectedParam& expected_of(const Scenario& s, const Param& param) {
-  auto found = std::ranges::find(s.expected, param.path, &ExpectedParam::path);
-  check(found != s.expected.end(), "a parameter that nobody expects: " + param.path);
+const ExpectedParam& expected_of(std::span<const ExpectedParam> all, const Param& param) {
+  auto found = std::ranges::find(all, param.path, &ExpectedParam::path);
+  check(found != all.end(), "a parameter that nobody expects: " + param.path);
   return *found;
 }
 
 // All that is in memory.
-void expect_resident(const Scenario& s, const ReadPlan& plan) {
-  ASSERT_EQ(plan.params.size(), s.expected.size());
+void expect_resident(std::span<const ExpectedParam> all, const ReadPlan& plan) {
+  ASSERT_EQ(plan.params.size(), all.size());
   std::set<std::string> seen;
   for (const ParamPlan& p : plan.params) {
-    const ExpectedParam& expected = expected_of(s, *p.param);
+    const ExpectedParam& expected = expected_of(all, *p.param);
     EXPECT_TRUE(seen.insert(p.param->path).second) << p.param->path;
     ASSERT_EQ(p.param->value.is_meta(), p.streamed()) << p.param->path;
     if (p.streamed()) continue;
@@ -206,6 +215,8 @@ void expect_resident(const Scenario& s, const ReadPlan& plan) {
     EXPECT_TRUE(test::holds(p.param->value, 0, expected));
   }
 }
+
+void expect_resident(const Scenario& s, const ReadPlan& plan) { expect_resident(s.expected, plan); }
 
 // The rows of the streamed parameters, as a pass meets them or the other way round.
 void expect_sweep(const Scenario& s, const ReadPlan& plan, TileStream& stream, bool reverse) {
@@ -216,7 +227,7 @@ void expect_sweep(const Scenario& s, const ReadPlan& plan, TileStream& stream, b
   }
   if (reverse) std::ranges::reverse(params);
   for (const Param* param : params) {
-    const ExpectedParam& expected = expected_of(s, *param);
+    const ExpectedParam& expected = expected_of(s.expected, *param);
     EXPECT_TRUE(param->value.is_meta());
     int64_t row = 0;
     while (row < expected.rows) {
@@ -234,7 +245,7 @@ void expect_sweep(const Scenario& s, const ReadPlan& plan, TileStream& stream, b
 void expect_lookup(Scenario& s, const ReadPlan& plan, TileStream& stream) {
   for (const ParamPlan& p : plan.params) {
     if (p.param->role != ParamRole::embedding || !p.streamed()) continue;
-    const ExpectedParam& expected = expected_of(s, *p.param);
+    const ExpectedParam& expected = expected_of(s.expected, *p.param);
     const int64_t vocab = expected.parts.front().part.rows, hidden = expected.cols;
     std::vector<int32_t> ids{0, static_cast<int32_t>(vocab - 1), 0};
     for (int i = 0; i < 20; ++i)
@@ -357,6 +368,31 @@ TEST_F(Contents, ResidentParametersHoldTheCheckpointsRows) {
     auto residents = load(s, plan);
     expect_resident(s, plan);
   });
+}
+
+// Rows that one rank reads reach all that have parts of them.
+TEST_F(Contents, RanksThatLoadTogetherHoldTheCheckpointsRows) {
+  size_t exchanged = 0, across = 0, measured = 0;
+  for_every_case([&](Scenario& s) {
+    if (s.rank.size == 1) return;
+    const Placement placement =
+        s.random.uniform() < 0.3 ? random_placement(s, s.plan()) : Placement();
+    test::LoadedRanks ranks;
+    for (int r = 0; r < s.rank.size; ++r) {
+      ranks.push_back(std::make_unique<test::LoadedRank>(s.model_of({r, s.rank.size})));
+      ranks.back()->plan = compile(ranks.back()->model, *s.index, s.quantize, s.staging, placement);
+    }
+    test::load_together(ranks, *s.index, s.options);
+    for (int r = 0; r < s.rank.size; ++r) {
+      const test::LoadedRank& rank = *ranks[static_cast<size_t>(r)];
+      expect_resident(s.expected_of({r, s.rank.size}), rank.plan);
+      EXPECT_EQ(rank.report.io.bytes_requested, rank.plan.read_bytes());
+      exchanged += rank.exchanged([](const TensorPlan&) { return true; });
+      across += rank.exchanged([](const TensorPlan& t) { return t.transposed; });
+      measured += rank.exchanged([](const TensorPlan& t) { return t.is_measured(); });
+    }
+  });
+  for (const size_t met : {exchanged, across, measured}) EXPECT_GT(met, at_least(kModels));
 }
 
 TEST_F(Contents, SweptTilesHoldTheCheckpointsRows) {

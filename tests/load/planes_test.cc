@@ -12,7 +12,7 @@
 #include "src/load/tile_stream.h"
 #include "src/plan/compile.h"
 #include "src/plan/lay_out.h"
-#include "tests/support/checkpoint.h"
+#include "tests/load/loaded_ranks.h"
 #include "tests/support/fusion.h"
 #include "tests/support/sanitized.h"
 
@@ -58,7 +58,10 @@ struct CodesModel {
     config["num_attention_heads"] = 2 * random.between(1, 2);
     config["head_dim"] = unit * random.between(1, most);
     config["intermediate_size"] = 2 * unit * random.between(1, most);
-    config["hidden_size"] = group || by_rows ? 32 * random.between(1, 9) : random.between(100, 300);
+    const bool in_blocks = block && rank.size > 1;  // some for each rank
+    config["hidden_size"] = group || by_rows ? 32 * random.between(1, 9)
+                            : in_blocks      ? random.between(300, 600)
+                                             : random.between(100, 300);
     stored = test::tiny_tensors(config, random);
     const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.0.mlp.";
     const int64_t dim = config["head_dim"].get<int64_t>();
@@ -98,8 +101,13 @@ struct CodesModel {
     options.reader =
         one_of({io::ReaderKind::automatic, io::ReaderKind::pread, io::ReaderKind::mmap});
     options.threads = static_cast<int>(random.between(1, 3));
-    model = build_model(dir.path(), rank);
-    for (const Fusion& f : fusions) fuse(f, model);
+    model = model_of(rank);
+  }
+
+  Model model_of(Rank of) const {
+    Model made = build_model(dir.path(), of);
+    for (const Fusion& f : fusions) fuse(f, made);
+    return made;
   }
 
   template <class T>
@@ -388,6 +396,32 @@ TEST_P(Planes, ResidentAndSweptRowsAreCodesTimesScales) {
   EXPECT_GT(several, 0u);
   EXPECT_TRUE(ranks > 0 || GetParam() == ScalesOf::nested);  // no border of its groups
   EXPECT_GT(in_runs, 0u);
+}
+
+TEST_P(Planes, RanksThatLoadTogetherHaveCodesTimesScales) {
+  size_t exchanged = 0, several = 0;
+  const uint64_t models = test::is_brief() ? 4 : 12;
+  for (uint64_t seed = 1; seed <= models; ++seed) {
+    SCOPED_TRACE(testing::Message() << "model of seed " << seed);
+    CodesModel m(seed, GetParam());
+    if (m.rank.size == 1) continue;
+    ++several;
+    test::LoadedRanks ranks;
+    for (int r = 0; r < m.rank.size; ++r) {
+      ranks.push_back(std::make_unique<test::LoadedRank>(m.model_of({r, m.rank.size})));
+      ranks.back()->plan = compile(ranks.back()->model, *m.index, {}, m.staging);
+    }
+    test::load_together(ranks, *m.index, m.options);
+    for (const std::unique_ptr<test::LoadedRank>& rank : ranks) {
+      for (const ParamPlan& p : rank->plan.params) {
+        if (m.is_quantized(*p.param)) expect_rows(m, *p.param, p.param->value, 0);
+        if (HasFatalFailure()) return;
+      }
+      exchanged += rank->exchanged(
+          [&](const TensorPlan& t) { return m.is_quantized(*rank->plan.params[t.param].param); });
+    }
+  }
+  EXPECT_EQ(exchanged > 0, several > 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Ranks that are threads of one process.
 #pragma once
 
+#include <algorithm>
 #include <barrier>
 #include <vector>
 
@@ -10,9 +11,11 @@ namespace sluice::test {
 
 // State that the ranks share.
 struct Meeting {
-  explicit Meeting(int size) : barrier(size), parts(static_cast<size_t>(size)) {}
+  explicit Meeting(int size)
+      : barrier(size), parts(static_cast<size_t>(size)), sent(parts.size()) {}
   std::barrier<> barrier;
   std::vector<std::span<const std::byte>> parts;
+  std::vector<std::span<const std::span<const std::byte>>> sent;
   std::vector<std::byte> message;
 };
 
@@ -31,6 +34,18 @@ class ThreadGroup final : public Group {
     }
     meeting_.barrier.arrive_and_wait();
     return gathered_;
+  }
+  void all_to_all(std::span<const std::span<const std::byte>> to,
+                  std::span<const std::span<std::byte>> from) const override {
+    const auto own = static_cast<size_t>(rank_.rank);
+    meeting_.sent[own] = to;
+    meeting_.barrier.arrive_and_wait();
+    for (size_t r = 0; r < from.size(); ++r) {
+      const std::span<const std::byte> part = meeting_.sent[r][own];
+      check(part.size() == from[r].size(), "a rank receives what the other sends");
+      std::ranges::copy(part, from[r].begin());
+    }
+    meeting_.barrier.arrive_and_wait();
   }
   void tell(std::span<const std::byte> message) const override {
     meeting_.message.assign(message.begin(), message.end());
