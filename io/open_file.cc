@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "io/dummy.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 
@@ -49,6 +50,8 @@ OpenFile open_one(const CheckpointFile& then, const ReaderOptions& options,
   OpenFile file;
   file.path = printable(then.path.string());
   file.size = then.size;
+  file.is_dummy = is_dummy(then);
+  if (file.is_dummy) return file;
   file.direct = options.direct;
   int fd = calls.open(then.path.c_str(), kFlags | (file.direct ? O_DIRECT : 0));
   if (fd == -EINVAL && file.direct) {

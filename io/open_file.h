@@ -19,6 +19,7 @@ struct OpenFile {
   uint64_t size = 0;        // bytes
   bool direct = false;      // opened with O_DIRECT, which works for kDirectAlignment
   bool drop_cache = false;  // its pages must leave the page cache again
+  bool is_dummy = false;    // io/dummy.h; `fd` is none
 };
 
 // Opens every file and compares it with what it was. `scratch` (kDirectAlignment bytes, aligned

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "io/dummy.h"
 #include "io/readers.h"
 #include "io/slots.h"
 #include "src/base/error.h"
@@ -171,6 +172,11 @@ void PreadReader::read_chunk(Chunk& chunk, ReaderStats& stats) {
   const OpenFile& file = files_[chunk.file];
   int64_t result;
   do {
+    if (file.is_dummy) {
+      dummy_bytes(chunk.offset(), {chunk.to(), chunk.missing()});
+      result = static_cast<int64_t>(chunk.missing());
+      continue;
+    }
     result = calls_.pread(file.fd.get(), chunk.to(), chunk.missing(), chunk.offset());
   } while (!take_result(chunk, result, file, calls_, stats));
   drop_behind(file, chunk.begin, chunk.needed_end(), calls_);

@@ -1,8 +1,10 @@
 #include "io/reader.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
+#include "io/dummy.h"
 #include "io/readers.h"
 #include "src/base/error.h"
 
@@ -33,6 +35,8 @@ std::optional<ReaderKind> parse_reader_kind(std::string_view name) {
 std::unique_ptr<Reader> open_reader(std::span<const CheckpointFile> files,
                                     std::span<std::byte> staging, const ReaderOptions& options,
                                     const SystemCalls& calls) {
+  if (std::ranges::any_of(files, is_dummy))
+    return open_pread_reader(files, staging, options, calls, "dummy weights");
   if (options.kind == ReaderKind::mmap) return open_mmap_reader(files, staging, options, calls);
   if (options.kind == ReaderKind::pread) {
     return open_pread_reader(files, staging, options, calls, "");

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "io/dummy.h"
 #include "src/base/error.h"
 
 namespace sluice::io {
@@ -117,7 +118,7 @@ void CheckpointIndex::refuse_absent(std::string_view name) const {
 std::string CheckpointIndex::identity() const {
   std::string text;
   for (const CheckpointFile& f : files_) {
-    if (!f.ctime_ns) continue;
+    if (!f.ctime_ns && !is_dummy(f)) continue;
     text += fmt::format("{} {} {} {}\n", f.name, f.size, f.mtime_ns, f.inode);
   }
   return text;

@@ -66,18 +66,26 @@ std::string_view load_format_of(const std::filesystem::path& model) {
   if (container.starts_with("model.safetensors")) return "safetensors";
   if (container.starts_with("consolidated")) return "consolidated";
   if (container.starts_with("np/")) return "npcache";
+  if (container.starts_with("model-rank-")) return "sharded_state";
   if (container.ends_with(".npz")) return "npz";
   return container.empty() ? "" : "pt";
 }
 
+constexpr std::string_view kDummy = "dummy";  // of --load-format
+
 // Refuses a format that the weights do not have.
 void check_load_format(const CommonOptions& o) {
-  constexpr std::string_view kFormats[] = {"auto", "safetensors", "gguf",        "pt",
-                                           "npz",  "npcache",     "consolidated"};
+  constexpr std::string_view kFormats[] = {"auto",    "safetensors",   "gguf",         "pt",  "npz",
+                                           "npcache", "sharded_state", "consolidated", kDummy};
   if (std::ranges::count(kFormats, o.load_format) == 0)
     fail(ErrorKind::usage, "--load-format {}: must be one of {}", o.load_format,
          fmt::join(kFormats, ", "));
   if (o.load_format == "auto") return;
+  if (o.load_format == kDummy) {
+    if (std::filesystem::is_directory(o.model_path)) return;
+    fail(ErrorKind::usage, "--load-format dummy: {} is no directory with a config.json",
+         io::printable(o.model));
+  }
   const std::string_view format = load_format_of(o.model_path);
   if (!format.empty() && format != o.load_format)
     fail(ErrorKind::usage, "--load-format {}: what is read of {} is {}; leave the option out",
@@ -188,9 +196,11 @@ void add_weight_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--max-model-len", o.max_model_len,
                   "Allow sequences of this many tokens, prompt and continuation; auto: the most "
                   "that fit (default: the model's)");
-  verb.add_option("--load-format", o.load_format,
-                  "Refuse weights in another format: auto, safetensors, gguf, pt, npz, npcache, "
-                  "consolidated")
+  verb.add_option(
+          "--load-format", o.load_format,
+          "Refuse weights in another format: auto, safetensors, gguf, pt, npz, npcache, "
+          "sharded_state, consolidated; or dummy: random weights, of which only config.json "
+          "is there")
       ->capture_default_str();
   verb.add_option("--mirror", o.mirrors,
                   "Read weight files from this directory on another disk at the same time; may be "
@@ -348,6 +358,7 @@ SessionOptions session_options(const CommonOptions& o) {
   check_fixed_options(o);
   SessionOptions s;
   s.model = o.model_path;
+  s.dummy_weights = o.load_format == kDummy;
   for (const std::string& mirror : o.mirrors) {
     if (!std::filesystem::is_directory(mirror))
       fail(ErrorKind::usage, "--mirror {}: is not a directory", mirror);

@@ -37,6 +37,7 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
   SessionOptions options = session.options();
   options.model = find_model(*o.draft_model);
   options.mirrors.clear();
+  options.dummy_weights = false;
   options.place.clear();
   options.kv_bytes = 0;
   options.swap = {};

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/formats/formats.h"
+#include "src/plan/dummy.h"
 
 namespace sluice {
 namespace {
@@ -34,11 +35,11 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
 
 Checkpoint::Checkpoint(const std::filesystem::path& path,
                        const std::vector<std::filesystem::path>& mirrors, bool needs_head,
-                       Rank rank)
+                       Rank rank, bool dummy)
     : path_(path),
       source_(open_model(path, mirrors)),
       model_(read_model(*source_)),
-      index_(source_->index()) {
+      index_(dummy ? dummy_index(*source_) : source_->index()) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
   settle_stored_formats(model_.files.config, index_);
   build_root(model_, rank, &index_, needs_head);

@@ -19,9 +19,9 @@ namespace sluice {
 class Checkpoint {
  public:
   // Headers only. `path` and `mirrors` as in open_model(), `needs_head` as of build_root(), `rank`:
-  // whose part of the model is built. Throws Error(refused).
+  // whose part of the model is built. `dummy`: weights as of dummy_index(). Throws Error(refused).
   Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
-             bool needs_head, Rank rank = {});
+             bool needs_head, Rank rank = {}, bool dummy = false);
 
   Model& model() { return model_; }
   const Model& model() const { return model_; }

@@ -46,7 +46,8 @@ Session::Session(SessionOptions options, Session* target) try
       own_ledger_(target == nullptr ? std::make_unique<Ledger>() : nullptr),
       ledger_(target == nullptr ? *own_ledger_ : target->ledger_),
       free_(target == nullptr ? free_memory() : target->free_),
-      checkpoint_(options_.model, options_.mirrors, options_.needs_head, group_.rank()),
+      checkpoint_(options_.model, options_.mirrors, options_.needs_head, group_.rank(),
+                  options_.dummy_weights),
       pool_(target != nullptr
                 ? target->pool_
                 : std::make_shared<ThreadPool>(
@@ -346,6 +347,7 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
   ledger_.begin_phase("load");
   options_.model = model;
   options_.mirrors.clear();
+  options_.dummy_weights = false;
   rates_ = MachineRates(rate_setting(), options_.quantize);
   past_peak_ = std::max(predicted_peak(), memory_plan().run_peak() + room);
   checkpoint_.take_tensors(std::move(other));

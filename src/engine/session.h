@@ -31,6 +31,7 @@ enum class DtypeChoice : uint8_t { automatic, bf16, f32 };
 struct SessionOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> mirrors;  // directories with some or all of its weight files
+  bool dummy_weights = false;                  // of `model` only the config counts
   bool needs_head = true;                      // else a model without one makes embeddings
   std::optional<std::string> memory;           // as given: "2GiB", "75%"; none: the free memory
   std::shared_ptr<Backend> backend;            // computes the model; null: the CPU, as `isa` says

@@ -273,6 +273,27 @@ void follow_turned(CausalLM& root, const io::CheckpointIndex& index) {
 
 }  // namespace
 
+std::vector<WantedTensor> wanted_tensors(Model& model) {
+  const io::CheckpointIndex none({}, {}, {});
+  Binding binding;
+  AllClaims claims(none);
+  for (Module* unit : model.root->units()) {
+    unit->each_param([&](Param& param) {
+      const auto p = static_cast<uint32_t>(binding.params.size());
+      binding.params.push_back(&param);
+      for (uint32_t i = 0; i < param.pieces.size(); ++i) {
+        claims.of(param.pieces[i].source, nullptr)
+            .tensors.push_back(static_cast<uint32_t>(binding.tensors.size()));
+        binding.tensors.push_back({nullptr, p, i});
+      }
+    });
+  }
+  std::vector<WantedTensor> wanted;
+  for (const Claims& c : claims.all())
+    wanted.push_back({std::string(c.source), expected_of(binding, c).shape});
+  return wanted;
+}
+
 bool lies_transposed(const Piece& piece, const io::CheckpointIndex& index) {
   const io::StoredTensor* stored = index.find(piece.source);
   const bool column_major = stored != nullptr && stored->column_major && !piece.vector;

@@ -17,6 +17,13 @@ struct Binding {
   std::vector<const io::StoredTensor*> kv_scales;  // as found by read_kv_scales
 };
 
+// A tensor that a model needs, as its pieces give it together.
+struct WantedTensor {
+  std::string name;
+  Shape shape;
+};
+std::vector<WantedTensor> wanted_tensors(Model& model);
+
 // Returns whether a piece is transposed as `index` has its tensor: where that is stored with its
 // dimensions exchanged (io::StoredTensor::column_major), `view.transposed` of the family is
 // inverted. bind_tensors does so in the piece itself; who looks at views before asks here.
