@@ -6,7 +6,6 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kMark = "<|\"|>";
 constexpr int kMostLevels = 100;
 
 bool is_identifier(std::string_view text) {
@@ -98,8 +97,8 @@ std::optional<bool> Literals::any_string(std::string& json) {
 }
 
 std::optional<bool> Literals::marked_string(std::string& json) {
-  if (!in_.take(kMark)) return std::nullopt;
-  const std::optional<std::string_view> text = in_.take_before(kMark);
+  if (!in_.take(kKeyedMark)) return std::nullopt;
+  const std::optional<std::string_view> text = in_.take_before(kKeyedMark);
   if (!text) return false;
   json += json_string(*text);
   marked_ = true;
@@ -109,7 +108,7 @@ std::optional<bool> Literals::marked_string(std::string& json) {
 // The first mark was left out. What is before the next one must not be other values, and that one
 // must not begin a string.
 bool Literals::half_marked_string(std::string& json) {
-  const std::optional<std::string_view> text = in_.take_before(kMark);
+  const std::optional<std::string_view> text = in_.take_before(kKeyedMark);
   if (!text || text->empty() || has_key(*text)) return false;
   if (text->front() == '"' || text->starts_with("<|")) return false;  // another fault
   const size_t last = text->find_last_not_of(" \t\r\n");

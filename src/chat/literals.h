@@ -52,6 +52,9 @@ class TextReader {
 // A text as a string of JSON.
 std::string json_string(std::string_view text);
 
+// The quotation mark of Gemma's notation.
+inline constexpr std::string_view kKeyedMark = "<|\"|>";
+
 // Reads values and gives them as JSON. False, or nothing: this is none, or it is not certain which.
 class Literals {
  public:

@@ -57,6 +57,15 @@ std::vector<std::string> names_of(const Json& tools) {
   return names;
 }
 
+// Returns a text of Gemma's notation with its own quotation marks in place of `mark`.
+std::string with_marks(std::string_view text, std::string_view mark) {
+  std::string marked(text);
+  if (mark.empty()) return marked;
+  for (size_t at = 0; (at = marked.find(mark, at)) != marked.npos; at += kKeyedMark.size())
+    marked.replace(at, mark.size(), kKeyedMark);
+  return marked;
+}
+
 // Returns true if an object that has begun may become a call of one of these tools.
 bool may_be_call(std::string_view text, const std::vector<std::string>& known) {
   TextReader in(text);
@@ -493,7 +502,7 @@ WrittenCalls ToolCallParser::written_calls(std::string_view text, bool closed) c
       calls = read_python_calls(text, closed);
       break;
     case CallTags::Notation::keyed:
-      calls = read_keyed_calls(text, closed);
+      calls = read_keyed_calls(with_marks(text, tags_.prefix), closed);
       break;
     case CallTags::Notation::named_objects:
       calls = read_named_objects(text);

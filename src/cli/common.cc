@@ -88,8 +88,9 @@ void check_load_format(const CommonOptions& o) {
   }
   const std::string_view format = load_format_of(o.model_path);
   if (!format.empty() && format != o.load_format)
-    fail(ErrorKind::usage, "--load-format {}: what is read of {} is {}; leave the option out",
-         o.load_format, io::printable(o.model), format);
+    fail(ErrorKind::usage,
+         "--load-format {}: {} has weights in the format {}; leave the option out", o.load_format,
+         io::printable(o.model), format);
 }
 
 // Options of the contract that this build accepts only with the value that it can honour.
@@ -116,6 +117,18 @@ std::optional<int> parse_device(const std::string& name) {
   return index;
 }
 
+// Options that divide the work between a GPU and the CPU.
+void need_device(const CommonOptions& o) {
+  constexpr std::string_view kAlone = "needs --device cuda; without a GPU the CPU computes all";
+  if (o.cpu_moe) fail(ErrorKind::usage, "--cpu-moe: {}", kAlone);
+  if (o.n_cpu_moe) fail(ErrorKind::usage, "--n-cpu-moe {}: {}", *o.n_cpu_moe, kAlone);
+  if (o.cpu_rows) fail(ErrorKind::usage, "--cpu-rows {}: {}", *o.cpu_rows, kAlone);
+  if (o.device_memory) {
+    fail(ErrorKind::usage, "--device-memory {}: needs --device cuda; for the CPU give --memory",
+         *o.device_memory);
+  }
+}
+
 void set_device(const CommonOptions& o, SessionOptions& s) {
   s.device_memory = o.device_memory;
   if (parse_device(o.device)) {
@@ -124,9 +137,8 @@ void set_device(const CommonOptions& o, SessionOptions& s) {
            "--kernels {}: selects kernels of the CPU, but --device is {}; leave one of them out",
            o.kernels, o.device);
     s.backend = open_device(o);
-  } else if (o.device_memory) {
-    fail(ErrorKind::usage, "--device-memory {}: needs --device cuda; for the CPU give --memory",
-         *o.device_memory);
+  } else {
+    need_device(o);
   }
 }
 
@@ -138,7 +150,7 @@ void set_max_model_len(const CommonOptions& o, SessionOptions& s) {
   const char* end = o.max_model_len->data() + o.max_model_len->size();
   auto [stopped, status] = std::from_chars(o.max_model_len->data(), end, length);
   if (status != std::errc{} || stopped != end || length < 1 || length > kMaxPositions) {
-    fail(ErrorKind::usage, "--max-model-len {}: not a number from 1 to {}, nor auto",
+    fail(ErrorKind::usage, "--max-model-len {}: must be auto or a number from 1 to {}",
          *o.max_model_len, kMaxPositions);
   }
   s.max_model_len = length;
@@ -148,7 +160,7 @@ void set_kv_memory(const CommonOptions& o, SessionOptions& s) {
   constexpr uint64_t kSwapLimit = 8 * GiB;
   if (o.kv_cache_memory) s.kv_bytes = parse_size("--kv-cache-memory", *o.kv_cache_memory);
   if (o.kv_cache_memory && s.kv_bytes == 0)
-    fail(ErrorKind::usage, "--kv-cache-memory {}: must be more", *o.kv_cache_memory);
+    fail(ErrorKind::usage, "--kv-cache-memory {}: must be more than 0", *o.kv_cache_memory);
   s.swap.host_bytes = parse_size("--swap-space", o.swap_space);
   s.swap.directory = o.swap_dir;
   std::error_code ignored;
@@ -216,19 +228,23 @@ void add_memory_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--device-memory", o.device_memory,
                   "Keep within this much GPU memory: 6GiB, 512M or 75% of the free memory "
                   "(default: the free memory, less a reserve)");
-  verb.add_option("--place", o.place,
-                  "Place parameters in memory or on disk, from where they are streamed: "
-                  "layers.0-7=host,layers.*.mlp=disk; with a GPU also device, and cpu: in host "
-                  "memory, where the CPU multiplies for few rows");
+  verb.add_option(
+      "--place", o.place,
+      "Place parameters by rules NAME=PLACE: layers.0-7=host,layers.*.mlp=disk. Places: "
+      "host (memory), disk (streamed), cached (experts: streamed, often used ones stay in "
+      "memory); with a GPU also device (its memory) and cpu (host memory, multiplied "
+      "there by the CPU)");
   verb.add_option(
           "--cpu-rows", o.cpu_rows,
-          "Beside a GPU, have the CPU multiply weights in host memory in steps of up to this "
-          "many rows; 0: they always go to the GPU (default: by the rates of both)")
+          "Let the CPU multiply weights in host memory in steps of up to this many rows (tokens), "
+          "and copy them to the GPU for larger steps; 0: always copy (default: by the measured "
+          "rates)")
       ->check(CLI::Range(0, 1 << 20));
   CLI::Option* all = verb.add_flag("--cpu-moe", o.cpu_moe,
-                                   "Keep experts in host memory, where the CPU computes them: "
-                                   "--place experts.*=cpu");
-  verb.add_option("--n-cpu-moe", o.n_cpu_moe, "The same for the experts of the first layers")
+                                   "Keep experts in host memory, where the CPU computes them "
+                                   "beside a GPU; same as --place experts.*=cpu");
+  verb.add_option("--n-cpu-moe", o.n_cpu_moe,
+                  "Do the same for the experts of this many first layers only")
       ->check(CLI::Range(1, 1 << 20))
       ->excludes(all);
   verb.add_option(
@@ -255,8 +271,8 @@ void add_quantization_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kQuantizationGroup);
   verb.add_option(
           "--quantization", o.quantization,
-          fmt::format("Quantize weights while they are loaded: {} (fp8_per_channel); or rules "
-                      "before it, *.down_proj=int8,lm_head=none,fp8",
+          fmt::format("Quantize weights while they are loaded: {} (fp8 is fp8_per_channel, int4 is "
+                      "int4_g128); or rules before it, *.down_proj=int8,lm_head=none,fp8",
                       scheme_names()))
       ->capture_default_str();
   verb.add_option("--quantize-modules", o.quantize_modules,

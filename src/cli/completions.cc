@@ -15,18 +15,20 @@ namespace {
 
 // Words that an option takes; empty: files, or what only the user knows.
 std::string choices_of(std::string_view option) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kChoices{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kChoices{
       {{"--quantize-modules", "linear embedding head norm all"},
        {"--dtype", "auto bfloat16 float32"},
        {"--kv-cache-dtype", "auto bfloat16 float32 fp8 fp8_e4m3 fp8_e5m2"},
        {"--device", "cpu cuda"},
-       {"--load-format", "auto safetensors gguf"},
+       {"--load-format", "auto safetensors gguf pt npz npcache consolidated"},
        {"--reader", "auto uring pread mmap"},
        {"--kernels", "auto amx avx512_bf16 avx2 portable reference"},
        {"--log-level", "debug info warning error off"},
        {"--max-model-len", "auto"},
        {"--speculation", "auto none prompt_lookup"},
        {"--reasoning", "show hide"},
+       {"--reasoning-parser", "auto deepseek_r1"},
+       {"--tool-format", "auto generic none"},
        {"--pooling", "last cls mean max"},
        {"--spill-dir", "auto none"}}};
   if (option == "--quantization") {

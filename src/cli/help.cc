@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <sstream>
+#include <string_view>
 
 namespace sluice::cli {
 namespace {
@@ -29,6 +31,72 @@ std::string wrapped(const std::string& text) {
   return lines;
 }
 
+// Options whose values are sizes, files and directories.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kValueWords{
+    {{"--memory", "SIZE"},
+     {"--device-memory", "SIZE"},
+     {"--kv-cache-memory", "SIZE"},
+     {"--swap-space", "SIZE"},
+     {"--swap-limit", "SIZE"},
+     {"--spill-limit", "SIZE"},
+     {"--request-memory", "SIZE"},
+     {"--max-request-bytes", "SIZE"},
+     {"--mirror", "DIRECTORY"},
+     {"--swap-dir", "DIRECTORY"},
+     {"--spill-dir", "DIRECTORY"},
+     {"--draft-model", "MODEL"},
+     {"--messages", "FILE"},
+     {"--chat-template", "FILE"},
+     {"--tools", "FILE"},
+     {"--report", "FILE"},
+     {"--prompt-file", "FILE"},
+     {"--json-schema", "FILE"},
+     {"--grammar", "FILE"},
+     {"--prompt-cache", "FILE"},
+     {"--access-log", "FILE"},
+     {"--out", "FILE"},
+     {"--file", "FILE"},
+     {"--jsonl", "FILE"},
+     {"--input", "FILE"},
+     {"--output", "FILE"},
+     {"--html", "FILE"},
+     {"--trace", "FILE"}}};
+
+std::string_view value_word(const CLI::Option& option, std::string_view type) {
+  const std::string name = option.get_name();
+  const auto* word =
+      std::ranges::find(kValueWords, name, [](const auto& each) { return each.first; });
+  if (word != kValueWords.end()) return word->second;
+  if (type == "INT" || type == "UINT") return "N";
+  return type == "FLOAT" ? "NUMBER" : type == "TEXT" ? "VALUE" : type;
+}
+
+// The parts of CLI11's "INT:INT in [0 - 65535]" or "TEXT:{auto,none}".
+std::pair<std::string, std::string> type_and_check(const CLI::Option& option) {
+  const std::string all = option.get_type_name();
+  const size_t at = std::min(all.find(':'), all.size());
+  return {all.substr(0, at), all.substr(std::min(at + 1, all.size()))};
+}
+
+// " (0 to 65535)" or " (auto, none)"; empty: any value may be.
+std::string limits_of(const CLI::Option& option) {
+  constexpr std::string_view kIn = " in [", kTo = " - ";
+  constexpr size_t kLongest = 9;  // digits: more are the largest number that there is
+  const std::string check = type_and_check(option).second;
+  if (check.starts_with('{')) {
+    std::string choices = check.substr(1, check.find('}') - 1);
+    for (size_t at = 0; (at = choices.find(',', at)) != choices.npos; at += 2)
+      choices.replace(at, 1, ", ");
+    return fmt::format(" ({})", choices);
+  }
+  const size_t in = check.find(kIn), to = check.find(kTo, std::min(in, check.size()));
+  if (in == check.npos || to == check.npos) return {};
+  const std::string low = check.substr(in + kIn.size(), to - in - kIn.size());
+  const std::string high = check.substr(to + kTo.size(), check.find(']') - to - kTo.size());
+  return high.size() > kLongest ? fmt::format(" ({} or more)", low)
+                                : fmt::format(" ({} to {})", low, high);
+}
+
 }  // namespace
 
 void begin_group(CLI::App& verb, const char* group) { verb.option_defaults()->group(group); }
@@ -44,7 +112,12 @@ std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> grouped_opt
   return groups;
 }
 
-HelpFormatter::HelpFormatter() { column_width(kNameColumns); }
+HelpFormatter::HelpFormatter() {
+  column_width(kNameColumns);
+  label("OPTIONS", "options");
+  label("SUBCOMMAND", "COMMAND");
+  label("Subcommands", "Commands");
+}
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
                                      CLI::AppFormatMode mode) const {
@@ -56,12 +129,24 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
   return help + make_subcommands(app, mode) + "\n" + make_footer(app);
 }
 
+std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
+  if (option->get_type_size() == 0 || option->get_positional()) return {};
+  std::string text = fmt::format(" {}", value_word(*option, type_and_check(*option).first));
+  std::string value = option->get_default_str();
+  if (value.starts_with('[') && value.ends_with(']')) value = value.substr(1, value.size() - 2);
+  if (!value.empty()) text += "=" + value;
+  return text;
+}
+
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
-  return wrapped(option->get_description());
+  std::string text = option->get_description() + limits_of(*option);
+  for (const CLI::Option* other : option->get_excludes())
+    text += fmt::format(" (not with {})", other->get_name());
+  return wrapped(text);
 }
 
 std::string short_help(const CLI::App& app) {
-  std::string help = "usage: sluice VERB MODEL [options]\n\nverbs:\n";
+  std::string help = "usage: sluice COMMAND MODEL [options]\n\ncommands:\n";
   for (const CLI::App* verb :
        app.get_subcommands([](const CLI::App* v) { return !v->get_group().empty(); }))
     help += fmt::format("  {:<12} {}\n", verb->get_name(), verb->get_description());

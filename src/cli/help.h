@@ -31,6 +31,9 @@ class HelpFormatter : public CLI::Formatter {
   HelpFormatter();
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override;
+  // The word for the option's value, and its default.
+  std::string make_option_opts(const CLI::Option* option) const override;
+  // The sentence, and what the value may be.
   std::string make_option_desc(const CLI::Option* option) const override;
 };
 

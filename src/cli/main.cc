@@ -47,7 +47,7 @@ void refuse_unknown_verb(const CLI::App& app, std::string_view given) {
   fail(ErrorKind::usage, "unknown command {}; choose one of: {}", given, fmt::join(verbs, ", "));
 }
 
-// "sluice help VERB" is "sluice VERB --help", as with git.
+// "sluice help COMMAND" is "sluice COMMAND --help", as with git.
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.front() == "help") {
@@ -116,7 +116,7 @@ int dispatch(CLI::App& app, int argc, char** argv, const SignalWatch& signals) {
 
 int run_main(int argc, char** argv) {
   SignalWatch signals;
-  CLI::App app("run language models, also those that are larger than memory", "sluice");
+  CLI::App app("Run language models, also those that are larger than memory", "sluice");
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(
       "An option that is not given is taken from the environment (SLUICE_MAX_TOKENS for\n"

@@ -103,7 +103,14 @@ void run_list(const ModelVerbOptions& o) {
         state_of(model) == std::string_view("complete") ? std::string()
                                                         : fmt::format("  ({})", state_of(model)));
   }
-  print(text + fmt::format("{} models in {}\n", models.size(), cache_directory().string()));
+  if (models.empty()) {
+    text = fmt::format("no models in {}; fetch one with: sluice pull ORG/NAME\n",
+                       cache_directory().string());
+  } else {
+    text += fmt::format("{} model{} in {}\n", models.size(), models.size() == 1 ? "" : "s",
+                        cache_directory().string());
+  }
+  print(text);
 }
 
 void run_show(const ModelVerbOptions& o) {

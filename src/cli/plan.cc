@@ -216,14 +216,16 @@ std::string needs_text(const Session& session, const Json& plan) {
               : "\n";
   if (session.options().longest_model_len)
     text += fmt::format("longest      {} tokens a sequence\n", session.max_model_len());
-  for (const auto& [use, bytes] : plan.at("uses").items())
-    text += fmt::format("  {:<12} {:>10}\n", use, size_text(bytes));
+  const auto add_uses = [&](const char* uses) {
+    for (const auto& [use, bytes] : plan.at(uses).items())
+      if (bytes != 0) text += fmt::format("  {:<12} {:>10}\n", use, size_text(bytes));
+  };
+  add_uses("uses");
   if (session.device_budget() > 0) {
     text +=
         fmt::format("device       {} of {}: {}\n", size_text(plan.at("peak_bytes").at("device")),
                     format_size(session.device_budget()), session.backend().device().info().name);
-    for (const auto& [use, bytes] : plan.at("device_uses").items())
-      text += fmt::format("  {:<12} {:>10}\n", use, size_text(bytes));
+    add_uses("device_uses");
   }
   if (const Json& scales = plan.at("kv_cache").at("scales"); !scales.is_null())
     text += fmt::format("KV scales    {}\n",

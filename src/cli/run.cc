@@ -353,7 +353,7 @@ void define_run(CLI::App& app, SignalWatch& signals) {
       "  sluice run BIG -p \"Once upon a time\" --memory 6GiB --draft-model SMALL");
   add_model_options(*verb, *o);
   verb->add_option("TEXT", o->text,
-                   "Continue this text; without one, and without the options that give one, "
+                   "Continue this text; without one, and without an option that gives one, "
                    "continue what is piped in");
   add_pull_option(*verb, *o, signals.token(), &o->generation.draft_model);
   begin_group(*verb, kGenerationGroup);

@@ -255,7 +255,7 @@ EmbeddingRules Server::embedding_rules() const {
   EmbeddingRules rules = session_->embedding_rules();
   if (!rules.refusal.empty()) {
     log::warning("{}: {}", rules.refusal,
-                 options_.pooling ? "--pooling is taken alone" : "/v1/embeddings is refused");
+                 options_.pooling ? "only --pooling is applied" : "/v1/embeddings is refused");
   }
   if (!options_.pooling) return rules;
   rules.refusal.clear();

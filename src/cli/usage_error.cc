@@ -24,8 +24,48 @@ std::optional<Halves> split(std::string_view text, std::string_view middle) {
   return Halves{text.substr(0, at), text.substr(at + middle.size())};
 }
 
+// Options of llama.cpp, vLLM, SGLang and transformers, and what to give in their place.
+struct OtherOption {
+  std::string_view names;  // between spaces
+  std::string_view instead;
+};
+constexpr OtherOption kOthers[] = {
+    {" -m --model --model-path --hf-repo -hf --hf ", "give the model behind the command"},
+    {" -c --ctx-size --context-length --n-ctx ", "give --max-model-len"},
+    {" -ngl --n-gpu-layers --gpu-layers ", "give --device cuda; --place and --cpu-moe say more"},
+    {" -ot --override-tensor ", "give --place"},
+    {" --gpu-memory-utilization --mem-fraction-static ", "give --device-memory, such as 90%"},
+    {" --cpu-offload-gb ", "give --device-memory: weights that do not fit stay in host memory"},
+    {" --n-predict --predict --max-new-tokens ", "give --max-tokens"},
+    {" --temp ", "give --temperature"},
+    {" --repeat-penalty ", "give --repetition-penalty"},
+    {" -t --n-threads ", "give --threads"},
+    {" -np --parallel --max-running-requests ", "give --max-num-seqs"},
+    {" -ctk -ctv --cache-type-k --cache-type-v ", "give --kv-cache-dtype"},
+    {" --grammar-file ", "give --grammar"},
+    {" --chat-template-file ", "give --chat-template"},
+    {" -md --model-draft --speculative-model --speculative-config ", "give --draft-model"},
+    {" -tp --tp --tp-size ", "give --tensor-parallel-size"},
+    {" -a --alias ", "give --served-model-name"},
+    {" --revision ", "give the revision behind the name: ORG/NAME@REVISION"},
+    {" --download-dir --cache-dir ", "set HF_HUB_CACHE"},
+    {" --hf-token ", "set HF_TOKEN"},
+    {" -f ", "give --prompt-file"},
+    {" --quant --load-in-4bit --load-in-8bit ", "give --quantization"},
+    {" --trust-remote-code --enable-auto-tool-choice --tool-call-parser --jinja --enforce-eager ",
+     "leave it out, it is not needed here"}};
+
+// "; give --max-model-len"; empty: the option is none of another program.
+std::string other_option(std::string_view word) {
+  const std::string name = fmt::format(" {} ", word.substr(0, word.find('=')));
+  for (const OtherOption& other : kOthers)
+    if (other.names.find(name) != other.names.npos) return fmt::format("; {}", other.instead);
+  return {};
+}
+
 // "; did you mean --memory?" where an option of the verb is near the word.
 std::string meant_option(const CLI::App& verb, std::string_view word) {
+  if (std::string instead = other_option(word); !instead.empty()) return instead;
   std::vector<std::string> known;
   for (const CLI::Option* option : verb.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
@@ -59,6 +99,9 @@ std::string extras_sentence(const CLI::App& verb) {
 std::string validation_sentence(std::string_view what) {
   if (const auto range = split(what, " not in range ")) {
     if (const auto named = split(range->first, ": Value ")) {
+      // "-ngl" is read as "-n gl".
+      if (named->first == "--max-tokens" && named->second == "gl")
+        return fmt::format("unknown option -ngl{}", other_option("-ngl"));
       if (const auto ends = split(range->second, " to "))
         return fmt::format("{} {}: must be a number from {} to {}", named->first, named->second,
                            ends->first, ends->second);
@@ -88,6 +131,11 @@ std::string plain_sentence(const CLI::App& verb, const CLI::ParseError& error) {
     if (!verbs.empty()) return fmt::format("give one of: {}", fmt::join(verbs, ", "));
     if (const auto named = split(what, " is required"))
       return fmt::format("{} is missing", named->first);
+  }
+  if (dynamic_cast<const CLI::ExcludesError*>(&error) != nullptr) {
+    if (const auto both = split(what, " excludes "))
+      return fmt::format("{} does not go with {}; leave one of them out", both->first,
+                         both->second);
   }
   if (const auto value = split(what, "Could not convert: ")) {
     if (const auto named = split(value->second, " = "))

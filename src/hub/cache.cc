@@ -148,7 +148,7 @@ fs::path in_snapshot(const CachedModel& model) {
   const bool plain =
       fs::exists(model.snapshot / "config.json") && (choices.empty() || name.tag.empty());
   if (choices.empty() && !name.tag.empty())
-    fail(ErrorKind::refused, "{}: {} has no GGUF files, which :{} would choose from", name.text(),
+    fail(ErrorKind::refused, "{}: {} has no GGUF files to choose from; leave :{} out", name.text(),
          name.repository(), name.tag);
   if (!model.missing.empty())
     fail(ErrorKind::refused,

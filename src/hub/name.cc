@@ -47,13 +47,16 @@ std::string_view take_until(std::string_view& text, char mark) {
   return taken;
 }
 
-// Reads what follows ORG/NAME/ in an address: the revision of a page, and a file of it.
+// Reads what follows ORG/NAME/ in an address: the revision of a page, and a file of it. A file
+// that is no GGUF stands for the model that it belongs to.
 bool take_page(std::string_view rest, HubName& name) {
   const std::string_view kind = take_until(rest, '/');
   if (kind != "tree" && kind != "resolve" && kind != "blob" && kind != "raw") return false;
   name.revision = take_until(rest, '/');
   name.tag = take_until(rest, '?');
-  return is_path(name.revision) && (name.tag.empty() || is_path(name.tag));
+  if (!is_path(name.revision) || (!name.tag.empty() && !is_path(name.tag))) return false;
+  if (!name.tag.ends_with(".gguf")) name.tag.clear();
+  return true;
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ class Pull {
     const uint64_t room = fs::space(repository_).available;
     if (missing > 0 && missing + kDiskReserve > room)
       fail(ErrorKind::runtime,
-           "{}: {} are to be fetched, and {} has {} left; free some of it, or set HF_HUB_CACHE",
+           "{}: needs {} of disk space, but {} has {} left; free some, or set HF_HUB_CACHE",
            o_.name.text(), format_size(missing), o_.cache.string(), format_size(room));
   }
 

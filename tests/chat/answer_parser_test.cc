@@ -173,6 +173,18 @@ TEST(Answers, Gemma) {
     EXPECT_EQ(format.of(text), text);
 }
 
+TEST(Answers, FunctionGemma) {
+  Format format("<start_function_call>call:...<escape>");
+  EXPECT_EQ(
+      format.of("<start_function_call>call:weather{city:<escape>a}\"b<escape>,days:-1,"
+                "list:[<escape>x<escape>,1.5]}<end_function_call>"
+                "<start_function_call>call:now{}<end_function_call><start_function_response>"),
+      "weather[{\"city\": \"a}\\\"b\", \"days\": -1, \"list\": [\"x\", 1.5]}]now[{}]");
+  for (const char* text : {"<start_function_call>call:weather{city:<escape>Pa",
+                           "<start_function_call>call:now{a:b}<end_function_call>"})
+    EXPECT_EQ(format.of(text), text);
+}
+
 TEST(Answers, CallsOfPython) {
   Format format("List of tools: [");
   EXPECT_EQ(format.of("<|tool_call_start|>[weather(city='L\\'Aquila, \\u00e9', days=-1, on=True, "

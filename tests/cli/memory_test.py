@@ -9,7 +9,7 @@ import time
 import unittest
 
 from checkpoints import write_checkpoint
-from program import DEMO, HANGS, SANITIZED, SLUICE, Case, run_json, sluice
+from program import DEMO, HANGS, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
 
 
 class MemoryTest(Case):
@@ -227,7 +227,26 @@ class MemoryTest(Case):
         self.assertGreater(units["model.layers.2"]["streamed_bytes"], 0)
         self.assertEqual(run_json(*run, *place)["logits_hash"], run_json(*run)["logits_hash"])
         self.assert_fails(2, "matches no parameter", *run, "--place", "layers.99=disk")
-        self.assert_fails(2, "has no device", *run, "--place", "layers.0=device")
+        self.assert_fails(2, "--place layers.0=tape: unknown place tape; choose device, host, cpu, cached or disk", *run,
+                          "--place", "layers.0=tape")
+
+    def test_places_of_experts(self):
+        model = SOURCE / "tests/data/models/mixtral"
+        run = ("run", model, "--token-ids", "5,6,7", "-n", "8", "--ignore-eos")
+        whole = run_json(*run)
+        for place in ("experts.*=host", "experts.*=disk", "experts.*=cached", "layers.0.*.experts.*=cached,layers.1=disk"):
+            self.assertEqual(run_json(*run, "--place", place)["token_ids"], whole["token_ids"], place)
+        for place in ("device", "cpu"):
+            self.assert_fails(2, f"--place experts.*={place}: this run has no device; choose host or disk", *run,
+                              "--place", f"experts.*={place}")
+
+    def test_options_of_a_gpu_are_refused_without_one(self):
+        run = ("run", SOURCE / "tests/data/models/mixtral", "--token-ids", "5,6,7", "-n", "1")
+        for option in (("--cpu-moe",), ("--n-cpu-moe", "1"), ("--cpu-rows", "0")):
+            self.assert_fails(2, f"{' '.join(option)}: needs --device cuda", *run, *option)
+        for wrong in ("0", "-1", "many"):
+            self.assert_fails(2, "--n-cpu-moe", *run, "--n-cpu-moe", wrong)
+        self.assert_fails(2, "does not go with --", *run, "--cpu-moe", "--n-cpu-moe", "1")
 
     def test_the_longest_sequence_that_fits(self):
         def plan(*more):

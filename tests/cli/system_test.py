@@ -233,6 +233,16 @@ class HelpTest(Case):
             for sentence in sentences:
                 self.assertRegex(sentence, r"^[A-Z][a-z]+,? \S+")
 
+    def test_help_names_values_by_what_they_are(self):
+        for verb in ("run", "serve", "batch", "plan", "pull", "bench engine"):
+            text = sluice(*verb.split(), "--help").stdout
+            self.assertRegex(text, r"(?m)^Usage: sluice .+ \[options\]")
+            self.assertNotRegex(text, r"(?m)^  .* (TEXT|U?INT|FLOAT|REQUIRED|SUBCOMMAND)\b[:= ]|Excludes", verb)
+        serve = " ".join(sluice("serve", "--help").stdout.split())
+        for said in ("--memory SIZE Keep", "--port N=8000 Listen at this port; 0 picks a free one and prints it (0 to 65535)",
+                     "--report FILE Write", "--tool-format VALUE=auto Tell", "(auto, generic, none)"):
+            self.assertIn(said, serve)
+
     def test_quantization_lists_the_schemes(self):
         refused = sluice("run", DEMO, "-p", "x", "--quantization", "int3").stderr
         names = re.search(r"choose one of: (.+)\n", refused)[1]

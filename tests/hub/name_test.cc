@@ -26,6 +26,8 @@ TEST(HubName, EachFormMeansTheSame) {
         {"acme/tiny@dev:Q8_0", "acme/tiny@dev:Q8_0"},
         {"https://huggingface.co/acme/tiny/resolve/main/tiny-Q8_0.gguf?download=true",
          "acme/tiny:tiny-Q8_0.gguf"},
+        {"https://huggingface.co/acme/tiny/blob/main/config.json", "acme/tiny"},
+        {"https://huggingface.co/acme/tiny/blob/dev/model.safetensors", "acme/tiny@dev"},
         {"https://huggingface.co/acme/tiny/blob/dev/sub/tiny.gguf",
          "acme/tiny@dev:sub/tiny.gguf"}}) {
     const std::optional<HubName> name = parse_hub_name(form.text);

@@ -114,7 +114,7 @@ bool Chat::regenerate(const std::string&) {
 bool Chat::undo(const std::string&) {
   if (!conversation_.drop_last_turn())
     fail(ErrorKind::usage, "there is no message to remove; type one");
-  log::show(fmt::format("the last turn is removed; {} are left\n", conversation_.turns()));
+  log::show(fmt::format("last turn removed; turns left: {}\n", conversation_.turns()));
   return true;
 }
 
@@ -126,8 +126,7 @@ bool Chat::drop(const std::string& rest) {
     fail(ErrorKind::usage, "/drop {}: give the number of turns to remove, 1 or more", rest);
   int64_t dropped = 0;
   while (dropped < wanted && conversation_.drop_oldest_turn(false)) ++dropped;
-  log::show(
-      fmt::format("{} of the oldest turns removed; {} are left\n", dropped, conversation_.turns()));
+  log::show(fmt::format("oldest turns removed: {}; left: {}\n", dropped, conversation_.turns()));
   return true;
 }
 

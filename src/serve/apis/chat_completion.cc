@@ -135,7 +135,7 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
                     .text = nullptr,
                     .form = form.hints.calls,
                     .begins_in_thoughts = form.hints.begins_in_thoughts};
-  // One call of a form that nobody finds is none.
+  // Tools that may be called, in a form that nobody can hold, are not held.
   const bool free = !choice.must_call && std::ranges::none_of(rules.tools, &CallableTool::strict);
   if (free && form.hints.calls == nullptr && exact_call_form(form.chat_template) == nullptr)
     rules.tools.clear();

@@ -93,7 +93,7 @@ std::vector<CallableTool> callable_tools(const OrderedFields& body, const ToolCh
   std::vector<CallableTool> tools;
   if (choice.none) return tools;
   const std::string where = body.where() + ": tools";
-  bool held = choice.must_call || choice.one_call || !choice.names.empty();
+  bool held = choice.must_call || !choice.names.empty();
   for (const OrderedJson& tool : body.raw("tools")) held = held || is_strict(tool.at("function"));
   if (!held) return tools;
   refuse_large_objects(body.raw("tools"), where);

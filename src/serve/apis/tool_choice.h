@@ -20,7 +20,8 @@ struct ToolChoice {
 ToolChoice tool_choice_of(const OrderedFields& body);
 
 // The tools that may be called, where the choice or a tool says what an answer has to be; else
-// nothing. `choice` is that of the body. Error(refused).
+// nothing: a limit to one call alone leaves the model's own words as they are, and further calls
+// are left out. `choice` is that of the body. Error(refused).
 std::vector<CallableTool> callable_tools(const OrderedFields& body, const ToolChoice& choice);
 
 }  // namespace sluice
