@@ -88,20 +88,22 @@ void refuse_stored_quantization(const JsonFields& config) {
        q.where(), q.string_or("quant_method", "(none named)"));
 }
 
-// Where config.json is of a model that has a language model in it (text_config), that one's config.
+// Where config.json is of a model that has a language model in it (text_config, of InternVL's first
+// releases llm_config), that one's config.
 // What the outer one says of both counts. Some have both in one object.
 Json language_model_config(Json config, bool& wrapper) {
   auto has = [&](const char* key) {
     return config.is_object() && config.contains(key) && config[key].is_object();
   };
   if (has("thinker_config")) config = Json(config["thinker_config"]);  // of Qwen's Omni models
-  wrapper = has("text_config") || has("vision_config");
+  const char* inner = has("text_config") ? "text_config" : "llm_config";
+  wrapper = has(inner) || has("vision_config");
   if (!wrapper) return config;
-  if (!has("text_config")) {
+  if (!has(inner)) {
     config.erase("architectures");
     return config;
   }
-  Json text = config["text_config"];
+  Json text = config[inner];
   for (const char* key :
        {"dtype", "torch_dtype", "eos_token_id", "quantization_config", "tie_word_embeddings"}) {
     if (config.contains(key) && !config[key].is_null()) text[key] = config[key];

@@ -10,14 +10,16 @@ import sys
 
 import torch
 import transformers
-from safetensors.torch import save_file
-from transformers import (AfmoeConfig, ApertusConfig, BloomConfig, CodeGenConfig, Cohere2Config, CohereConfig, CwmConfig,
-                          DeepseekV32Config, ExaoneConfig, FalconConfig, FalconH1Config,
-                          FalconMambaConfig, FlexOlmoConfig, GPTBigCodeConfig, GPTJConfig, Glm4Config,
-                          Glm4MoeConfig, GlmMoeDsaConfig, GraniteMoeConfig, GraniteMoeSharedConfig, HeliumConfig,
-                          Jais2Config, JambaConfig, Lfm2Config, Mamba2Config, MambaConfig,
+from safetensors.torch import load_file, save_file
+from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, BloomConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
+                          CohereConfig, CwmConfig,
+                          DeepseekV32Config, ExaoneConfig, ExaoneMoeConfig, FalconConfig, FalconH1Config,
+                          FalconMambaConfig, FlexOlmoConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Glm4Config,
+                          Glm4MoeConfig, GlmConfig, GlmMoeDsaConfig, GraniteConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
+                          GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config, HeliumConfig, HyperCLOVAXConfig,
+                          Jais2Config, JambaConfig, Lfm2Config, LlamaConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config,
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
-                          OlmoConfig, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SmolLM3Config, SolarOpenConfig,
+                          OlmoConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
                           StableLmConfig, VaultGemmaConfig, YoutuConfig)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -36,13 +38,23 @@ MODELS = {
     "apertus": ApertusConfig(**SMALL, rope_parameters={"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
                                                        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                                        "original_max_position_embeddings": 32}),
+    "axk1": AXK1Config(**LATENT | {"num_hidden_layers": 3}, n_group=2, topk_group=1),
+    "bailing_moe": GraniteMoeSharedConfig(**GROUPED | {"intermediate_size": 16}, num_local_experts=4, num_experts_per_tok=2,
+                                          shared_intermediate_size=32, attention_multiplier=6**-0.5),
+    "bailing_moe_v2": Glm4MoeConfig(**ROUTED, n_routed_experts=4, n_group=2, topk_group=1, n_shared_experts=2, routed_scaling_factor=1.5,
+                                    first_k_dense_replace=1, use_qk_norm=True, num_nextn_predict_layers=0),
     "bloom": BloomConfig(**COMMON, hidden_size=48, n_layer=2, n_head=6),
+    "chatglm": GlmConfig(**GROUPED, head_dim=8),
     "cohere": CohereConfig(**SMALL, use_qk_norm=True, logit_scale=0.25),
     "cohere2": Cohere2Config(**FOUR, sliding_window=16, logit_scale=0.25),
+    "cohere2_moe": Cohere2MoeConfig(**ROUTED | {"intermediate_size": 16, "num_hidden_layers": 4}, num_experts=4, num_shared_experts=2,
+                                    expert_selection_fn="sigmoid", rms_norm_eps=1e-5, first_k_dense_replace=1,
+                                    prefix_dense_intermediate_size=40, sliding_window=16, sliding_window_pattern=2, logit_scale=0.25),
     "codegen": CodeGenConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, rotary_dim=4, n_inner=40, n_positions=256),
     "cwm": CwmConfig(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, sliding_window=16),
     "deepseek_v32": DeepseekV32Config(**LATENT, n_group=2, topk_group=1, index_topk=13),
     "exaone": ExaoneConfig(**GROUPED, layer_norm_epsilon=1e-4),
+    "exaone_moe": ExaoneMoeConfig(**ROUTED, num_experts=4, sliding_window=16, sliding_window_pattern=2, n_group=2, topk_group=1),
     "falcon_alibi": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, multi_query=False, bias=True,
                                  parallel_attn=False, alibi=True, ffn_hidden_size=72, max_position_embeddings=256),
     "falcon_grouped": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_kv_heads=2,
@@ -64,12 +76,22 @@ MODELS = {
                               first_k_dense_replace=1, use_qk_norm=True, num_nextn_predict_layers=0),
     "glm_moe_dsa": GlmMoeDsaConfig(**LATENT | {"num_hidden_layers": 3}, index_topk=17, indexer_types=["full", "shared", "full"]),
     "gpt_bigcode": GPTBigCodeConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, n_inner=40, n_positions=256),
+    "gpt_neo": GPTNeoConfig(**COMMON, hidden_size=24, num_layers=2, num_heads=4, intermediate_size=40, max_position_embeddings=256,
+                            attention_types=[[["global", "local"], 1]], window_size=16),
     "gptj": GPTJConfig(**COMMON, n_embd=48, n_layer=2, n_head=3, rotary_dim=8, n_inner=72, n_positions=256),
     "granitemoe": GraniteMoeConfig(**SMALL | {"intermediate_size": 24}, num_local_experts=5, num_experts_per_tok=2,
                                    attention_multiplier=0.3, embedding_multiplier=2.0, logits_scaling=2.0, residual_multiplier=0.7),
     "granitemoeshared": GraniteMoeSharedConfig(**GROUPED | {"intermediate_size": 16}, num_local_experts=4, num_experts_per_tok=2,
                                                shared_intermediate_size=24, attention_multiplier=0.3, residual_multiplier=0.7),
+    "granite_swa": GraniteSWAConfig(**GROUPED | {"num_hidden_layers": 3}, sliding_window=16, attention_multiplier=0.3,
+                                    residual_multiplier=0.7, layer_rope_theta=[0, 10000.0, 500.0]),
+    "granitemoe_swa": GraniteMoeSWAConfig(**GROUPED | {"intermediate_size": 16}, num_local_experts=4, num_experts_per_tok=2,
+                                          shared_intermediate_size=24, sliding_window=16, attention_multiplier=0.3),
     "helium": HeliumConfig(**GROUPED, head_dim=6),
+    "hy_v3": HYV3Config(**ROUTED, num_experts=4),
+    "hyperclovax": HyperCLOVAXConfig(**GROUPED, attention_multiplier=0.3, embedding_multiplier=2.0, logits_scaling=0.5,
+                                     residual_multiplier=0.7),
+    "internlm2": LlamaConfig(**GROUPED, rope_parameters={"rope_type": "linear", "rope_theta": 1000000.0, "factor": 2.0}),
     "jais2": Jais2Config(**GROUPED),
     "jamba_dense": JambaConfig(**SMALL | {"num_hidden_layers": 3}, num_experts=1, attn_layer_period=3, attn_layer_offset=1,
                                mamba_d_state=8, mamba_d_conv=4, mamba_dt_rank=5, rms_norm_eps=1e-4),
@@ -79,6 +101,17 @@ MODELS = {
                          conv_kernel=2, time_step_rank=20),
     "mamba2": Mamba2Config(**COMMON, hidden_size=42, num_hidden_layers=2, num_heads=6, head_dim=14, state_size=9, n_groups=1,
                            use_bias=True, use_conv_bias=False, conv_kernel=3, tie_word_embeddings=True),
+    "mellum": MellumConfig(**ROUTED, num_experts=4, sliding_window=16,
+                           layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                           mlp_layer_types=["dense", "sparse", "sparse"],
+                           rope_parameters={"full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0,
+                                                               "original_max_position_embeddings": 32},
+                                            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "minicpm": GraniteConfig(**GROUPED, attention_multiplier=6**-0.5, embedding_multiplier=12.0, logits_scaling=2.0,
+                             residual_multiplier=1.4 / 2**0.5, tie_word_embeddings=True),
+    "minicpm3": MiniCPM3Config(**{k: v for k, v in LATENT.items() if k in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
+                                                                         "qk_rope_head_dim", "v_head_dim")} | SMALL | {"num_key_value_heads": 6},
+                               dim_model_base=24),
     "mixtral": MixtralConfig(**SMALL | {"intermediate_size": 40}, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
     "mpt": MptConfig(**COMMON, d_model=24, n_layers=2, n_heads=3, max_seq_len=256),
     "nanochat": NanoChatConfig(**GROUPED, final_logit_softcapping=5.0),
@@ -91,6 +124,7 @@ MODELS = {
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "attention_factor": 1.2,
                            "original_max_position_embeddings": 32, "beta_fast": 32, "beta_slow": 1},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}),
+    "persimmon": PersimmonConfig(**TINY | {"num_attention_heads": 3}),
     "phi": PhiConfig(**SMALL, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
     "phi_tied": PhiConfig(**SMALL, qk_layernorm=True, tie_word_embeddings=True),
     "qwen3_5": Qwen3_5TextConfig(**SMALL | {"num_hidden_layers": 3}, head_dim=16, linear_conv_kernel_dim=3, linear_key_head_dim=12,
@@ -100,12 +134,103 @@ MODELS = {
                                         linear_value_head_dim=20, linear_num_key_heads=2, linear_num_value_heads=6, num_experts=6,
                                         num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=36,
                                         layer_types=["linear_attention", "full_attention", "linear_attention"]),
+    "sarvam_moe": SarvamMoEConfig(**ROUTED, n_routed_experts=4, n_group=2, topk_group=1, attention_bias=True),
     "smollm3": SmolLM3Config(**FOUR, no_rope_layers=[1, 0, 1, 1]),
     "solar_open": SolarOpenConfig(**{k: v for k, v in ROUTED.items() if k != "intermediate_size"}, n_routed_experts=4),
     "stablelm": StableLmConfig(**SMALL, qk_layernorm=True, use_parallel_residual=True),
     "vaultgemma": VaultGemmaConfig(**GROUPED, head_dim=8, query_pre_attn_scalar=8, sliding_window=16),
     "youtu": YoutuConfig(**TINY, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8),
 }
+
+
+def stacked(tensors, into, names):
+    tensors[into] = torch.cat([tensors.pop(name) for name in names])
+
+
+def fuse_heads(tensors, attention, fused, dense):
+    """q, k and v of a layer as one tensor."""
+    stacked(tensors, f"{attention}.{fused}.weight", [f"{attention}.{p}_proj.weight" for p in "qkv"])
+    tensors[f"{attention}.{dense}.weight"] = tensors.pop(f"{attention}.o_proj.weight")
+
+
+def renamed(tensors, *pairs):
+    for old, new in pairs:
+        tensors = {name.replace(old, new): t for name, t in tensors.items()}
+    return tensors
+
+
+def to_internlm2(tensors, config):
+    heads, d = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
+    for i in range(config.num_hidden_layers):
+        name = f"model.layers.{i}.self_attn"
+        q, k, v = (tensors.pop(f"{name}.{p}_proj.weight") for p in "qkv")
+        groups = [torch.cat([part.view(heads, -1, d, config.hidden_size)[g].flatten(0, 1) for part in (q, k, v)]) for g in range(heads)]
+        tensors[f"{name}.wqkv.weight"] = torch.cat(groups)
+    return renamed(tensors, ("self_attn.o_proj", "self_attn.wo"), ("self_attn", "attention"), ("input_layernorm", "attention_norm"),
+                   ("post_attention_layernorm", "ffn_norm"), ("mlp.gate_proj", "feed_forward.w1"), ("mlp.up_proj", "feed_forward.w3"),
+                   ("mlp.down_proj", "feed_forward.w2"), ("embed_tokens", "tok_embeddings"), ("lm_head", "output"))
+
+
+def to_chatglm(tensors, config):
+    for i in range(config.num_hidden_layers):
+        name = f"model.layers.{i}.self_attn"
+        fuse_heads(tensors, name, "query_key_value", "dense")
+        stacked(tensors, f"{name}.query_key_value.bias", [f"{name}.{p}_proj.bias" for p in "qkv"])
+    return renamed(tensors, ("self_attn", "self_attention"), ("gate_up_proj", "dense_h_to_4h"), ("down_proj", "dense_4h_to_h"),
+                   ("model.layers", "transformer.encoder.layers"), ("model.norm", "transformer.encoder.final_layernorm"),
+                   ("model.embed_tokens", "transformer.embedding.word_embeddings"), ("lm_head", "transformer.output_layer"))
+
+
+def to_bailing(tensors, config):
+    for i in range(config.num_hidden_layers):
+        fuse_heads(tensors, f"model.layers.{i}.self_attn", "query_key_value", "dense")
+        moe = f"model.layers.{i}.block_sparse_moe"
+        if f"{moe}.input_linear.weight" not in tensors:
+            continue
+        both, down = tensors.pop(f"{moe}.input_linear.weight"), tensors.pop(f"{moe}.output_linear.weight")
+        shared = f"model.layers.{i}.shared_mlp"
+        pairs = [(f"experts.{e}", both[e], down[e]) for e in range(both.shape[0])]
+        pairs.append(("shared_experts", tensors.pop(f"{shared}.input_linear.weight"), tensors.pop(f"{shared}.output_linear.weight")))
+        for name, up, out in pairs:
+            for part, t in zip(("gate_proj", "up_proj", "down_proj"), (*up.chunk(2), out), strict=True):
+                tensors[f"model.layers.{i}.mlp.{name}.{part}.weight"] = t.contiguous()
+        tensors[f"model.layers.{i}.mlp.gate.weight"] = tensors.pop(f"{moe}.router.layer.weight")
+    return renamed(tensors, ("self_attn.q_norm", "attention.query_layernorm"), ("self_attn.k_norm", "attention.key_layernorm"),
+                   ("self_attn", "attention"), ("gate.e_score_correction_bias", "gate.expert_bias"), ("embed_tokens", "word_embeddings"))
+
+
+SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+         "max_position_embeddings", "rms_norm_eps", "bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
+# Models whose code comes with their checkpoints: those of a relative in transformers with the same arithmetic, under the names and
+# keys that are published.
+PUBLISHED = {
+    "internlm2": (to_internlm2, {"architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False, "rope_theta": 1000000.0,
+                                 "rope_scaling": {"type": "linear", "factor": 2.0}}),
+    "chatglm": (to_chatglm, {"architectures": ["ChatGLMModel"], "model_type": "chatglm", "padded_vocab_size": 96, "num_layers": 2,
+                             "ffn_hidden_size": 40, "kv_channels": 8, "multi_query_attention": True, "multi_query_group_num": 2,
+                             "seq_length": 256, "layernorm_epsilon": 1.5625e-07, "add_qkv_bias": True, "add_bias_linear": False, "rmsnorm": True,
+                             "post_layer_norm": True, "apply_residual_connection_post_layernorm": False, "rope_ratio": 1}),
+    "bailing_moe": (to_bailing, {"architectures": ["BailingMoeForCausalLM"], "model_type": "bailing_moe", "num_experts": 4,
+                                 "num_experts_per_tok": 2, "moe_intermediate_size": 16, "num_shared_experts": 2, "norm_topk_prob": True,
+                                 "first_k_dense_replace": 0, "use_qkv_bias": False, "use_bias": False, "rope_theta": 10000.0}),
+    "bailing_moe_v2": (to_bailing, {"architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe", "num_experts": 4,
+                                    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "num_shared_experts": 2, "norm_topk_prob": True,
+                                    "first_k_dense_replace": 1, "use_qkv_bias": False, "use_bias": False, "use_qk_norm": True, "head_dim": 8,
+                                    "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "score_function": "sigmoid",
+                                    "partial_rotary_factor": 0.5, "moe_router_enable_expert_bias": True, "rope_theta": 10000.0}),
+    "minicpm": (lambda tensors, config: tensors, {"architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "scale_emb": 12,
+                                                  "scale_depth": 1.4, "dim_model_base": 12, "rope_theta": 10000.0}),
+}
+
+
+def publish(name, config, folder):
+    convert, keys = PUBLISHED[name]
+    tensors = convert(load_file(folder / "model.safetensors"), config)
+    save_file({k: t.contiguous() for k, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    sizes = {key: getattr(config, key) for key in SIZES if name != "chatglm" or key not in ("vocab_size", "intermediate_size", "num_hidden_layers")}
+    (folder / "config.json").write_text(json.dumps(sizes | keys | {"torch_dtype": "bfloat16"}, indent=1) + "\n")
+
+
 LENGTHS, NEW = (9, 40), 24
 FIRST_SEEDS = {"mamba": 9}  # with those before, one token's logits are much further from float32's than all others
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
@@ -174,6 +299,8 @@ def make(name, config, out, seed):
         return None
     errors = torch.cat(errors)
     half.save_pretrained(out / name)
+    if name in PUBLISHED:
+        publish(name, config, out / name)
     save_file(golden, out / name / "golden.safetensors")
     manifest = {"name": name, "made_by": "tests/data/make_models.py", "seed": seed, "prompts": entries,
                 "tolerance": {"fp32_atol": 4e-3 if name in IN_CHUNKS else 1e-3, "fp32_rtol": 1e-3, "bf16_max_abs": 2 * float(errors.max()),

@@ -1,8 +1,12 @@
 // CohereForCausalLM and Cohere2ForCausalLM (Command R, R7B, A; Aya): attention and MLP side by side
 // on one layer norm without bias, rope on neighbours, a multiplier of logits. The first may have
 // norms of each head's q and k (Command R+), the second has windows, and layers without one do not
-// rotate.
+// rotate. Cohere2MoeForCausalLM: the second with experts from some layer on, and RMS norms where
+// config.json says so.
+#include "src/base/error.h"
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
+#include "src/models/families/deepseek.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
 
@@ -59,11 +63,81 @@ DecoderSpec parse_cohere2(const JsonFields& config) {
   return spec;
 }
 
+// Experts as wide as intermediate_size, whose sum with the shared one may be halved.
+ExpertsSpec cohere2_moe_experts(const JsonFields& c, const MlpSpec& mlp) {
+  ExpertsSpec experts = read_experts(c, {.absent_count = 8, .absent_used = 2});
+  name_experts(experts, mlp, mlp.width.size);
+  const std::string scores = c.string_or("expert_selection_fn", "softmax");
+  if (scores != "softmax" && scores != "sigmoid")
+    fail(ErrorKind::refused, "{}: expert_selection_fn is {}, but must be softmax or sigmoid",
+         c.where(), io::printable(scores));
+  experts.choice.normalized = true;  // a softmax of the chosen ones
+  if (scores == "sigmoid") {
+    experts.choice.score = RouterScore::sigmoid;
+    experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
+  }
+  const int64_t shared = c.integer_or("num_shared_experts", 0, kMostExperts, 0);
+  if (shared > 0)
+    experts.shared = mlp_like(mlp, mlp.name + ".shared_experts", shared * mlp.width.size);
+  return experts;
+}
+
+// Without layer_types, layers before the experts have a pattern of their own.
+std::vector<int64_t> cohere2_moe_windows(const JsonFields& c, int64_t layers, int64_t own_each) {
+  std::vector<int64_t> windows = read_windows(c, 4096, layers);
+  if (c.has("layer_types")) return windows;
+  const int64_t own = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 0);
+  const int64_t each = read_size(c, "sliding_window_pattern", 4, kMaxLayers);
+  for (int64_t l = 0; l < layers; ++l) {
+    const int64_t number = l < own ? l + 1 : l - own + 1;
+    if (number % (l < own ? own_each : each) == 0) windows[static_cast<size_t>(l)] = 0;
+  }
+  return windows;
+}
+
+DecoderSpec parse_cohere2_moe(const JsonFields& c) {
+  LayoutDefaults defaults = kCohere2;
+  defaults.head_dim = 128;
+  if (c.has("rms_norm_eps")) {
+    defaults.eps_key = "rms_norm_eps";
+    defaults.norm = NormKind::rms;
+  }
+  if (c.has("rope_scaling"))
+    fail(ErrorKind::refused, "{}: rope_scaling is not read by this class; give rope_parameters",
+         c.where());
+  DecoderSpec spec = cohere_layout(c, defaults);
+  const auto count = std::ssize(spec.layers);
+  MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
+  const ExpertsSpec experts = cohere2_moe_experts(c, mlp);
+  mlp.width.size = c.integer_or("prefix_dense_intermediate_size", 1, 4 * kMaxWidth, mlp.width.size);
+  const std::vector<bool> sparse = read_mlp_layer_types(c, count, 0);
+  const int64_t own_each = read_size(c, "prefix_dense_sliding_window_pattern", 1, kMaxLayers);
+  const std::vector<int64_t> windows = cohere2_moe_windows(c, count, own_each);
+  std::vector<LayerAttention> layers;
+  for (size_t l = 0; l < windows.size(); ++l) {
+    const bool turns = windows[l] > 0 || (!sparse[l] && own_each == 1);
+    layers.push_back({windows[l], turns ? std::optional<size_t>(0) : std::nullopt});
+  }
+  use_attention(spec, layers);
+  use_experts(spec, experts, sparse);
+  const std::string sum = c.string_or("shared_expert_combination_strategy", "average");
+  if (sum != "average" && sum != "sum")
+    fail(ErrorKind::refused,
+         "{}: shared_expert_combination_strategy is {}, but must be average or sum", c.where(),
+         io::printable(sum));
+  for (LayerSpec& layer : spec.kinds) {
+    MlpBranch& branch = layer.mlps.front();
+    if (branch.experts && branch.experts->shared && sum == "average") branch.multiplier = 0.5F;
+  }
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> cohere_families() {
   return {{"CohereForCausalLM", "cohere", parse_cohere, {}},
-          {"Cohere2ForCausalLM", "cohere2", parse_cohere2, {}}};
+          {"Cohere2ForCausalLM", "cohere2", parse_cohere2, {}},
+          {"Cohere2MoeForCausalLM", "cohere2_moe", parse_cohere2_moe, {}}};
 }
 
 }  // namespace sluice

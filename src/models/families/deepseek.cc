@@ -2,6 +2,7 @@
 // attention, and from some layer on experts beside a shared one.
 // DeepseekV32ForCausalLM (V3.2): the same, attending to what an indexer chooses.
 // YoutuForCausalLM (Youtu-LLM): the same without experts.
+// AXK1ForCausalLM (A.X K1): DeepSeek-V3's, with a norm of what experts compute.
 #include "src/models/families/deepseek.h"
 
 #include <algorithm>
@@ -104,6 +105,32 @@ DecoderSpec parse_youtu(const JsonFields& c) {
   defaults.max_position_embeddings = 131072;
   defaults.tie_word_embeddings = true;
   return latent_layout(c, defaults, {});
+}
+
+// Experts are in each moe_layer_freq-th layer from some on.
+std::vector<bool> read_axk1_experts(const JsonFields& c, int64_t layers) {
+  std::vector<bool> sparse = read_mlp_layer_types(c, layers, 1);
+  const int64_t each = read_size(c, "moe_layer_freq", 1, kMaxLayers);
+  for (int64_t l = 0; l < layers && !c.has("mlp_layer_types"); ++l)
+    sparse[static_cast<size_t>(l)] = sparse[static_cast<size_t>(l)] && l % each == 0;
+  return sparse;
+}
+
+DecoderSpec parse_axk1(const JsonFields& c) {
+  LayoutDefaults defaults = kDeepseekV3;
+  defaults.vocab_size = 163840;
+  defaults.num_attention_heads = defaults.num_key_value_heads.emplace(64);
+  defaults.max_position_embeddings = 32768;
+  DecoderSpec spec = latent_layout(c, defaults, {});
+  ExpertsSpec experts = deepseek_experts(c, {.count = 192}, spec.kinds.front().mlps.front().mlp);
+  read_grouped_choice(c, {.groups = 8, .groups_used = 4, .factor = 2.5}, experts);
+  use_experts(spec, experts, read_axk1_experts(c, std::ssize(spec.layers)));
+  for (LayerSpec& layer : spec.kinds) {
+    MlpBranch& mlp = layer.mlps.front();
+    if (mlp.experts) mlp.output_norm = {layer.name + ".post_mlp_layernorm", spec.norm.params};
+  }
+  ignore_more_layers(c, spec);
+  return spec;
 }
 
 }  // namespace
@@ -215,7 +242,8 @@ std::vector<Family> deepseek_families() {
   return {{"DeepseekV2ForCausalLM", "deepseek_v2", parse_deepseek_v2, {}},
           {"DeepseekV3ForCausalLM", "deepseek_v3", parse_deepseek_v3, {}, {"kimi_k2"}},
           {"DeepseekV32ForCausalLM", "deepseek_v32", parse_deepseek_v32, {}},
-          {"YoutuForCausalLM", "youtu", parse_youtu, {}}};
+          {"YoutuForCausalLM", "youtu", parse_youtu, {}},
+          {"AXK1ForCausalLM", "axk1", parse_axk1, {}}};
 }
 
 }  // namespace sluice

@@ -5,6 +5,8 @@
 // ExaoneMoeForCausalLM (K-EXAONE): the same with norms before blocks, and experts from some layer
 // on.
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
+#include "src/models/families/deepseek.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
 
@@ -42,6 +44,21 @@ DecoderSpec parse_exaone4(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kExaone4Defaults);
   norm_outputs(spec.kinds.front());
   use_exaone_attention(config, spec);
+  return spec;
+}
+
+DecoderSpec parse_exaone_moe(const JsonFields& config) {
+  DecoderSpec spec = common_layout(config, kExaone4Defaults);
+  use_exaone_attention(config, spec);
+  const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
+  ExpertsSpec experts = read_experts(config, {.absent_count = 64, .absent_used = 8});
+  read_grouped_choice(config, {.factor = 2.5}, experts);
+  const int64_t width = read_size(config, "moe_intermediate_size", 1024, 4 * kMaxWidth);
+  name_experts(experts, mlp, width);
+  experts.choice_bias = mlp.name + ".e_score_correction_bias";
+  experts.shared = mlp_like(mlp, mlp.name + ".shared_experts",
+                            width * read_size(config, "num_shared_experts", 1, kMostExperts));
+  use_experts(spec, experts, read_mlp_layer_types(config, std::ssize(spec.layers), 1));
   return spec;
 }
 
@@ -83,7 +100,8 @@ DecoderSpec parse_exaone(const JsonFields& config) {
 
 std::vector<Family> exaone4_families() {
   return {{"ExaoneForCausalLM", "exaone", parse_exaone, {}, {}, false, true},
-          {"Exaone4ForCausalLM", "exaone4", parse_exaone4, {}}};
+          {"Exaone4ForCausalLM", "exaone4", parse_exaone4, {}},
+          {"ExaoneMoeForCausalLM", "exaone_moe", parse_exaone_moe, {"mtp.*"}}};
 }
 
 }  // namespace sluice

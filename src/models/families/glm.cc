@@ -1,3 +1,5 @@
+// ChatGLMModel (ChatGLM2, ChatGLM3, GLM-4-9B as first released): the next one's layout under other
+// keys and names.
 // GlmForCausalLM (GLM-4-9B) and Glm4ForCausalLM (GLM-4-0414): Llama's layout,
 // where neighbours in a part of each head are rotated together, gate and up are
 // one tensor, and in the second what a block computes has a norm, too.
@@ -46,7 +48,8 @@ constexpr LayoutDefaults kGlmMoe = [] {
 
 DecoderSpec parse_glm(const JsonFields& config) {
   LayoutDefaults defaults = kGlmDefaults;
-  if (config.string_or("model_type", "") == "glm4v_text") defaults.head_dim = std::nullopt;
+  const std::string type = config.string_or("model_type", "");
+  if (type == "glm4v_text" || type == "glm_ocr_text") defaults.head_dim = std::nullopt;
   DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.rope = RopePairing::neighbours;
@@ -56,11 +59,74 @@ DecoderSpec parse_glm(const JsonFields& config) {
   return spec;
 }
 
+// Refuses what the class that checkpoints bring along has beside the layout that is published.
+void refuse_other_chatglm(const JsonFields& c) {
+  const auto require = [&](const char* key, bool absent, bool value) {
+    if (read_boolean(c, key, absent) != value)
+      fail(ErrorKind::refused, "{}: {} is {}, which is not supported", c.where(), key, !value);
+  };
+  require("rmsnorm", true, true);
+  require("apply_residual_connection_post_layernorm", false, false);
+  require("post_layer_norm", true, true);
+  if (c.has("pre_seq_len"))
+    fail(ErrorKind::refused, "{}: pre_seq_len is there (a tuned prefix), which is not supported",
+         c.where());
+}
+
+// The keys of GlmForCausalLM for those of the older class.
+Json chatglm_keys(const JsonFields& c) {
+  const int64_t hidden = read_size(c, "hidden_size", 4096);
+  const int64_t heads = read_size(c, "num_attention_heads", 32);
+  const bool grouped = read_boolean(c, "multi_query_attention", false);
+  Json keys = {{"vocab_size", read_size(c, "padded_vocab_size", 65024, kMaxVocab)},
+               {"hidden_size", hidden},
+               {"intermediate_size", read_size(c, "ffn_hidden_size", 13696, 4 * kMaxWidth)},
+               {"num_hidden_layers", read_size(c, "num_layers", 28, kMaxLayers)},
+               {"num_attention_heads", heads},
+               {"num_key_value_heads", grouped ? read_size(c, "multi_query_group_num", 1) : heads},
+               {"head_dim", read_size(c, "kv_channels", 128)},
+               {"max_position_embeddings", read_size(c, "seq_length", 2048, kMaxPositions)},
+               {"rms_norm_eps", c.number_or("layernorm_epsilon", 1e-5)},
+               {"rope_theta", 10000 * read_factor(c, "rope_ratio", 1)},
+               {"tie_word_embeddings", read_boolean(c, "tie_word_embeddings", false)}};
+  return keys;
+}
+
+DecoderSpec parse_chatglm(const JsonFields& c) {
+  refuse_other_chatglm(c);
+  const Json keys = chatglm_keys(c);
+  DecoderSpec spec = parse_glm(JsonFields(keys, c.where()));
+  LayerSpec& layer = spec.kinds.front();
+  layer.name = "transformer.encoder.layers.{}";
+  AttentionSpec& attention = layer.mixers.front().attention();
+  const bool bias = read_boolean(c, "add_bias_linear", false);
+  layer.mixers.front().norm.name = layer.name + ".input_layernorm";
+  attention.name = layer.name + ".self_attention";
+  fuse(attention.qkv, attention.name + ".query_key_value",
+       {0, attention.heads.size, attention.heads.size + attention.kv_heads.size});
+  attention.qkv.bias = bias || read_boolean(c, "add_qkv_bias", false);
+  attention.output = one_linear(attention.name + ".dense", bias);
+  MlpBranch& mlp = layer.mlps.front();
+  mlp.norm.name = layer.name + ".post_attention_layernorm";
+  mlp.mlp.name = layer.name + ".mlp";
+  fuse(mlp.mlp.up, mlp.mlp.name + ".dense_h_to_4h", {0, mlp.mlp.width.size});
+  mlp.mlp.down = one_linear(mlp.mlp.name + ".dense_4h_to_h", bias);
+  mlp.mlp.up.bias = bias;
+  spec.embedding = "transformer.embedding.word_embeddings";
+  spec.norm.name = "transformer.encoder.final_layernorm";
+  spec.head = "transformer.output_layer";
+  return spec;
+}
+
 DecoderSpec parse_glm4(const JsonFields& config) {
   DecoderSpec spec = parse_glm(config);
   LayerSpec& layer = spec.kinds.front();
   layer.mixers.front().output_norm = {layer.name + ".post_self_attn_layernorm", spec.norm.params};
   layer.mlps.front().output_norm = {layer.name + ".post_mlp_layernorm", spec.norm.params};
+  if (config.string_or("model_type", "") == "glm_ocr_text") {
+    layer.mixers.front().attention().qkv.bias = false;
+    ignore_more_layers(config, spec);
+  }
   return spec;
 }
 
@@ -195,8 +261,9 @@ DecoderSpec parse_solar_open(const JsonFields& c) {
 }  // namespace
 
 std::vector<Family> glm_families() {
-  return {{"GlmForCausalLM", "glm", parse_glm, {}},
-          {"Glm4ForCausalLM", "glm4", parse_glm4, {}, {"glm4v_text"}},
+  return {{"ChatGLMModel", "chatglm", parse_chatglm, {"transformer.vision.*"}},
+          {"GlmForCausalLM", "glm", parse_glm, {}},
+          {"Glm4ForCausalLM", "glm4", parse_glm4, {}, {"glm4v_text", "glm_ocr_text"}},
           {"Glm4MoeForCausalLM", "glm4_moe", parse_glm_moe, {}, {"glm4v_moe_text"}},
           {"Glm4MoeLiteForCausalLM", "glm4_moe_lite", parse_glm_lite, {}},
           {"SolarOpenForCausalLM", "solar_open", parse_solar_open, {}},

@@ -110,7 +110,7 @@ DecoderSpec parse_bigcode(const JsonFields& c) {
 }  // namespace
 
 std::vector<Family> gpt2_families() {
-  return {{"GPT2LMHeadModel", "gpt2", parse_gpt2, {}},
+  return {{"GPT2LMHeadModel", "gpt2", parse_gpt2, {}, {"gpt-sw3"}},
           {"GPTBigCodeForCausalLM", "gpt_bigcode", parse_bigcode, {}}};
 }
 

@@ -1,12 +1,14 @@
 // HunYuanDenseV1ForCausalLM (Hunyuan): Llama's layout, with norms of each head's q and k after
 // rope, whose base a fixed alpha stretches. HunYuanMoEV1ForCausalLM (Hunyuan A13B): the same with
-// experts beside a shared one.
+// experts beside a shared one. HYV3ForCausalLM (Hy3): norms before rope, and from the second layer
+// on experts beside a shared one, chosen by sigmoids with a bias.
 #include <algorithm>
 #include <cmath>
 
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
+#include "src/models/families/deepseek.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
 
@@ -70,11 +72,48 @@ DecoderSpec parse_hunyuan_moe(const JsonFields& c) {
   return spec;
 }
 
+constexpr LayoutDefaults kHyV3{.vocab_size = 120832,
+                               .hidden_size = 4096,
+                               .intermediate_size = 13312,
+                               .num_hidden_layers = 80,
+                               .num_attention_heads = 64,
+                               .num_key_value_heads = 8,
+                               .head_dim = 128,
+                               .max_position_embeddings = 131072,
+                               .rms_norm_eps = 1e-5,
+                               .rope_theta = 11158840};
+
+DecoderSpec parse_hy_v3(const JsonFields& c) {
+  DecoderSpec spec = common_layout(c, kHyV3);
+  LayerSpec& layer = spec.kinds.front();
+  AttentionSpec& attention = layer.mixers.front().attention();
+  attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
+  attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
+  attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
+  MlpSpec& mlp = layer.mlps.front().mlp;
+  mlp.up.bias = mlp.down.bias = read_boolean(c, "mlp_bias", false);
+  ExpertsSpec experts = read_experts(c, {.absent_count = 192, .absent_used = 8});
+  const int64_t width = read_size(c, "moe_intermediate_size", 1536, 4 * kMaxWidth);
+  name_experts(experts, mlp, width);
+  experts.router = one_linear(mlp.name + ".router.gate", false);
+  experts.choice_bias = mlp.name + ".expert_bias";
+  experts.choice.score = RouterScore::sigmoid;
+  experts.choice.normalized = true;
+  experts.choice.added = 1e-20F;
+  experts.choice.factor = read_factor(c, "router_scaling_factor", 2.826);
+  experts.shared = mlp_like(mlp, mlp.name + ".shared_mlp",
+                            width * read_size(c, "num_shared_experts", 1, kMostExperts));
+  use_experts(spec, experts, read_mlp_layer_types(c, std::ssize(spec.layers), 1));
+  ignore_more_layers(c, spec);
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> hunyuan_families() {
   return {{"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", parse_hunyuan, {}},
-          {"HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", parse_hunyuan_moe, {}}};
+          {"HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", parse_hunyuan_moe, {}},
+          {"HYV3ForCausalLM", "hy_v3", parse_hy_v3, {}}};
 }
 
 }  // namespace sluice

@@ -1,4 +1,6 @@
 // LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, and everything that is published in its layout).
+// InternLM2ForCausalLM (InternLM2, InternLM2.5): the same under other names, with the queries, the
+// key and the value of each KV head next to each other in one tensor.
 #include "src/models/config.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
@@ -16,8 +18,25 @@ constexpr LayoutDefaults kLlamaDefaults{.vocab_size = 32000,
                                         .rms_norm_eps = 1e-6,
                                         .rope_theta = 10000};
 
+// Classes of their own for this layout.
+LayoutDefaults llama_defaults(const std::string& model_type) {
+  LayoutDefaults defaults = kLlamaDefaults;
+  if (model_type != "internlm3" && model_type != "iquestcoder") return defaults;
+  const bool coder = model_type == "iquestcoder";
+  defaults.vocab_size = coder ? 76800 : 128512;
+  defaults.hidden_size = coder ? 5120 : 4096;
+  defaults.intermediate_size = coder ? 27648 : 10240;
+  defaults.num_hidden_layers = coder ? 80 : 48;
+  defaults.num_attention_heads = coder ? 40 : 32;
+  defaults.num_key_value_heads = coder ? 8 : 2;
+  defaults.head_dim = 128;
+  defaults.max_position_embeddings = coder ? 131072 : 32768;
+  defaults.rms_norm_eps = 1e-5;
+  return defaults;
+}
+
 DecoderSpec parse_llama(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kLlamaDefaults);
+  DecoderSpec spec = common_layout(config, llama_defaults(config.string_or("model_type", "")));
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = attention.output.bias =
@@ -27,14 +46,53 @@ DecoderSpec parse_llama(const JsonFields& config) {
   return spec;
 }
 
+// Defaults of the class that checkpoints bring along.
+constexpr LayoutDefaults kInternLm2Defaults{.vocab_size = 103168,
+                                            .hidden_size = 4096,
+                                            .intermediate_size = 11008,
+                                            .num_hidden_layers = 32,
+                                            .num_attention_heads = 32,
+                                            .max_position_embeddings = 2048,
+                                            .rms_norm_eps = 1e-6,
+                                            .rope_theta = 10000};
+
+void name_internlm2_attention(LayerSpec& layer, bool bias) {
+  AttentionSpec& a = layer.mixers.front().attention();
+  a.name = layer.name + ".attention";
+  const std::string qkv = a.name + ".wqkv";
+  const int64_t d = a.head_dim, queries = a.heads.size / a.kv_heads.units();
+  const int64_t stride = queries + 2 * d;
+  a.heads.multiple_of = queries;  // ranks have whole groups
+  a.qkv = {qkv,
+           {{qkv, {.group = queries, .stride = stride}},
+            {qkv, {.first = queries, .group = d, .stride = stride}},
+            {qkv, {.first = queries + d, .group = d, .stride = stride}}},
+           bias};
+  a.output = one_linear(a.name + ".wo", bias);
+}
+
+DecoderSpec parse_internlm2(const JsonFields& config) {
+  DecoderSpec spec = common_layout(config, kInternLm2Defaults);
+  LayerSpec& layer = spec.kinds.front();
+  name_internlm2_attention(layer, read_boolean(config, "bias", true));
+  layer.mixers.front().norm.name = layer.name + ".attention_norm";
+  MlpBranch& mlp = layer.mlps.front();
+  mlp.norm.name = layer.name + ".ffn_norm";
+  name_mlp(mlp.mlp, layer.name + ".feed_forward", "w1", "w3", "w2");
+  spec.embedding = "model.tok_embeddings";
+  spec.head = "output";
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> llama_families() {
-  return {{"LlamaForCausalLM",
+  return {{"InternLM2ForCausalLM", "internlm2", parse_internlm2, {}},
+          {"LlamaForCausalLM",
            "llama",
            parse_llama,
            {"vision_tower.*", "*.vision_tower.*", "mtp.*", "*.mtp.*"},
-           {"internlm3", "iquestcoder"}}};
+           {"internlm3", "iquestcoder", "xverse"}}};
 }
 
 }  // namespace sluice

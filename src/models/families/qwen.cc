@@ -3,6 +3,8 @@
 // where config.json asks for it. Qwen2MoeForCausalLM and Qwen3MoeForCausalLM: the same with
 // experts, in the first beside a shared one. The language models of Qwen2-VL, Qwen2.5-VL, Qwen3-VL
 // and its one with experts: the same, with the defaults of their own config classes.
+// MellumForCausalLM (Mellum 2): Qwen3's with experts, and windows whose layers have a rope of their
+// own.
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
 #include "src/models/layout.h"
@@ -157,6 +159,40 @@ DecoderSpec parse_qwen3_moe(const JsonFields& config) {
   return spec;
 }
 
+constexpr LayoutDefaults kMellum = [] {
+  LayoutDefaults defaults = kQwen3Moe;
+  defaults.vocab_size = 98304;
+  defaults.hidden_size = 2304;
+  defaults.intermediate_size = 7168;
+  defaults.num_hidden_layers = 28;
+  defaults.max_position_embeddings = 131072;
+  defaults.rope_theta = 500000;
+  defaults.rope_layers = "full_attention";
+  return defaults;
+}();
+
+DecoderSpec parse_mellum(const JsonFields& config) {
+  DecoderSpec spec = qwen3_layout(config, kMellum);
+  const auto layers = std::ssize(spec.layers);
+  const LayerSpec& layer = spec.kinds.front();
+  ExpertsSpec experts =
+      moe_experts(config, {.absent_count = 64, .absent_used = 8}, 896, layer.mlps.front().mlp);
+  experts.choice.normalized = read_boolean(config, "norm_topk_prob", true);
+  std::vector<bool> sparse = sparse_from(0, layers);
+  const auto kinds = read_layer_types(config, layers, {"dense", "sparse"}, "mlp_layer_types");
+  for (size_t l = 0; l < kinds.size(); ++l) sparse[l] = kinds[l] == 1;
+  spec.ropes.push_back(parse_rope(config, {.head_dim = layer.mixers.front().attention().head_dim,
+                                           .max_positions = spec.max_positions,
+                                           .default_theta = 10000,
+                                           .theta_key = nullptr,
+                                           .layers = "sliding_attention"}));
+  std::vector<int64_t> windows(spec.layers.size(), 0);
+  if (config.has("layer_types")) windows = read_windows(config, 1024, layers);
+  use_windows(spec, windows, 1);
+  use_experts(spec, experts, sparse);
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> qwen_families() {
@@ -171,7 +207,8 @@ std::vector<Family> qwen_families() {
            "qwen3_moe",
            parse_qwen3_moe,
            {},
-           {"qwen3_vl_moe_text", "qwen3_omni_moe_text"}}};
+           {"qwen3_vl_moe_text", "qwen3_omni_moe_text"}},
+          {"MellumForCausalLM", "mellum", parse_mellum, {"mtp.*"}}};
 }
 
 }  // namespace sluice

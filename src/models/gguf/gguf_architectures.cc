@@ -10,7 +10,7 @@ namespace sluice {
 namespace {
 
 using Keys = std::vector<GgufKey>;
-using Names = std::vector<GgufName>;
+using GgufNames = std::vector<GgufName>;
 
 // Llama's, which most share. Keys whose values mean something else elsewhere are in the rows of
 // the architectures.
@@ -55,7 +55,7 @@ const std::vector<GgufWidth> kExpertWidths{
     {"ffn_up_shexp.weight", "shared_expert_intermediate_size"},
 };
 
-const Names kCommonNames{
+const GgufNames kCommonNames{
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
     {"output", "lm_head"},
@@ -69,24 +69,24 @@ const Names kCommonNames{
     {"ffn_up", "model.layers.{}.mlp.up_proj"},
     {"ffn_down", "model.layers.{}.mlp.down_proj"},
 };
-const Names kHeadNorms{
+const GgufNames kHeadNorms{
     {"attn_q_norm", "model.layers.{}.self_attn.q_norm"},
     {"attn_k_norm", "model.layers.{}.self_attn.k_norm"},
 };
-const Names kGemmaNorms{
+const GgufNames kGemmaNorms{
     {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
     {"ffn_norm", "model.layers.{}.pre_feedforward_layernorm"},
     {"post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
 };
-const Names kOutputNorms{
+const GgufNames kOutputNorms{
     {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
     {"post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
 };
 // A norm of the MLP that is named after what it follows.
-const Names kPostAttentionNorm{
+const GgufNames kPostAttentionNorm{
     {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
 };
-const Names kGpt2Names{
+const GgufNames kGpt2Names{
     {"token_embd", "transformer.wte"},
     {"position_embd", "transformer.wpe"},
     {"output_norm", "transformer.ln_f"},
@@ -98,7 +98,7 @@ const Names kGpt2Names{
     {"ffn_up", "transformer.h.{}.mlp.c_fc"},
     {"ffn_down", "transformer.h.{}.mlp.c_proj"},
 };
-const Names kNeoxNames{
+const GgufNames kNeoxNames{
     {"token_embd", "gpt_neox.embed_in"},
     {"output_norm", "gpt_neox.final_layer_norm"},
     {"output", "embed_out"},
@@ -109,7 +109,7 @@ const Names kNeoxNames{
     {"ffn_up", "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
     {"ffn_down", "gpt_neox.layers.{}.mlp.dense_4h_to_h"},
 };
-const Names kBloomNames{
+const GgufNames kBloomNames{
     {"token_embd", "transformer.word_embeddings"},
     {"token_embd_norm", "transformer.word_embeddings_layernorm"},
     {"output_norm", "transformer.ln_f"},
@@ -121,58 +121,62 @@ const Names kBloomNames{
     {"ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"},
     {"ffn_down", "transformer.h.{}.mlp.dense_4h_to_h"},
 };
-const Names kPhi3Names{
+const GgufNames kPhi3Names{
     {"attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
     {"ffn_up", "model.layers.{}.mlp.gate_up_proj"},
 };
-const Names kPhiNames{
+const GgufNames kPhiNames{
     {"output_norm", "model.final_layernorm"},
     {"attn_output", "model.layers.{}.self_attn.dense"},
     {"ffn_up", "model.layers.{}.mlp.fc1"},
     {"ffn_down", "model.layers.{}.mlp.fc2"},
 };
-const Names kStarcoder2Names{
+const GgufNames kStarcoder2Names{
     {"ffn_up", "model.layers.{}.mlp.c_fc"},
     {"ffn_down", "model.layers.{}.mlp.c_proj"},
 };
-const Names kGlm4Names{
+const GgufNames kChatGlmNames{
+    {"attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
+    {"ffn_up", "model.layers.{}.mlp.gate_up_proj"},
+};
+const GgufNames kGlm4Names{
     {"post_attention_norm", "model.layers.{}.post_self_attn_layernorm"},
     {"post_ffw_norm", "model.layers.{}.post_mlp_layernorm"},
     {"ffn_up", "model.layers.{}.mlp.gate_up_proj"},
 };
-const Names kHunyuanNames{
+const GgufNames kHunyuanNames{
     {"attn_q_norm", "model.layers.{}.self_attn.query_layernorm"},
     {"attn_k_norm", "model.layers.{}.self_attn.key_layernorm"},
 };
 
-const Names kExpertNames{
+const GgufNames kExpertNames{
     {"ffn_gate_inp", "model.layers.{}.mlp.gate"},
     {"ffn_gate_exps", "model.layers.{}.mlp.experts.gate_proj"},
     {"ffn_up_exps", "model.layers.{}.mlp.experts.up_proj"},
     {"ffn_down_exps", "model.layers.{}.mlp.experts.down_proj"},
 };
-const Names kSharedExpert{
+const GgufNames kSharedExpert{
     {"ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate", GgufNameEnd::one_row},
     {"ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"},
     {"ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"},
     {"ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"},
 };
-const Names kSharedExperts{
+const GgufNames kSharedExperts{
     {"exp_probs_b", "model.layers.{}.mlp.gate.e_score_correction_bias", GgufNameEnd::none},
     {"ffn_gate_shexp", "model.layers.{}.mlp.shared_experts.gate_proj"},
     {"ffn_up_shexp", "model.layers.{}.mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "model.layers.{}.mlp.shared_experts.down_proj"},
 };
-const Names kErnieExperts{
+const GgufNames kErnieExperts{
     {"exp_probs_b", "model.layers.{}.mlp.moe_statics.e_score_correction_bias", GgufNameEnd::none},
 };
-const Names kHunyuanExperts{
+const GgufNames kHunyuanExperts{
     {"ffn_gate_inp", "model.layers.{}.mlp.gate.wg"},
     {"ffn_gate_shexp", "model.layers.{}.mlp.shared_mlp.gate_proj"},
     {"ffn_up_shexp", "model.layers.{}.mlp.shared_mlp.up_proj"},
     {"ffn_down_shexp", "model.layers.{}.mlp.shared_mlp.down_proj"},
 };
-const Names kMixtralNames{
+const GgufNames kMixtralNames{
     {"ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
     {"ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.w1"},
     {"ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.w3"},
@@ -182,14 +186,14 @@ const Names kMixtralNames{
     {"ffn_down.{e}", "model.layers.{}.block_sparse_moe.experts.{e}.w2"},
     {"exp_probs_b", "model.layers.{}.block_sparse_moe.e_score_correction_bias", GgufNameEnd::none},
 };
-const Names kGraniteExperts{
+const GgufNames kGraniteExperts{
     {"ffn_gate_inp", "model.layers.{}.block_sparse_moe.router.layer"},
     {"ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.gate_proj"},
     {"ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.up_proj"},
     {"ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.down_proj"},
 };
-// Names of layers for several tokens at once, which are not read.
-const Names kMoreLayers{
+// GgufNames of layers for several tokens at once, which are not read.
+const GgufNames kMoreLayers{
     {"nextn.eh_proj", "model.layers.{}.eh_proj"},
     {"nextn.embed_tokens", "model.layers.{}.embed_tokens"},
     {"nextn.enorm", "model.layers.{}.enorm"},
@@ -216,7 +220,7 @@ std::vector<Row> merged(std::initializer_list<std::vector<Row>> lists, auto key)
 Keys keys(const Keys& own, const Keys& more = {}) {
   return merged<GgufKey>({own, more, kCommonKeys}, &GgufKey::key);
 }
-Names names(const Names& own, const Names& more = {}, const Names& last = {}) {
+GgufNames names(const GgufNames& own, const GgufNames& more = {}, const GgufNames& last = {}) {
   return merged<GgufName>({own, more, last, kCommonNames}, &GgufName::name);
 }
 
@@ -228,6 +232,8 @@ std::vector<GgufArchitecture> llama_likes() {
   const Keys epsilon{{"attention.layer_norm_epsilon", "layer_norm_eps"}};
   std::vector<GgufArchitecture> all{
       {"llama", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, interleaved()},
+      {"internlm2", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, interleaved()},
+      {"exaone", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, {}},
       {"qwen2", "Qwen2ForCausalLM", "qwen2", kCommonKeys, kCommonNames, {}},
       {"qwen3", "Qwen3ForCausalLM", "qwen3", kCommonKeys, names(kHeadNorms), {}},
       {"phi3",
@@ -275,6 +281,9 @@ std::vector<GgufArchitecture> llama_likes() {
   all.push_back({"glm4", "Glm4ForCausalLM", "glm4", kCommonKeys, names(kGlm4Names), {}});
   all.back().values = {{"partial_rotary_factor", "1"}};
   all.back().signs = {{"attn_q.bias", "attention_bias"}};
+  all.push_back({"chatglm", "GlmForCausalLM", "glm", kCommonKeys, names(kChatGlmNames), {}});
+  all.back().values = {{"partial_rotary_factor", "1"}};
+  all.back().signs = {{"attn_qkv.bias", "attention_bias"}};
   all.push_back({"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", kCommonKeys, kCommonNames, {}});
   all.back().signs = {{"attn_q.bias", "use_bias"}};
   all.push_back({"hunyuan-dense",

@@ -18,7 +18,9 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           DeepseekV3Config, DeepseekV32Config, Glm4MoeLiteConfig, GlmMoeDsaConfig, GptOssConfig, Llama4TextConfig, Mistral4Config, PhimoeConfig,
                           CodeGenConfig, CwmConfig, ExaoneConfig, FlexOlmoConfig, GPTBigCodeConfig,
                            GraniteMoeSharedConfig, HeliumConfig, Jais2Config, MptConfig, NanoChatConfig,
-                          NemotronConfig, OlmoConfig, VaultGemmaConfig, YoutuConfig, AfmoeConfig, SolarOpenConfig)
+                          NemotronConfig, OlmoConfig, VaultGemmaConfig, YoutuConfig, AfmoeConfig, SolarOpenConfig, AXK1Config,
+                          Cohere2MoeConfig, ExaoneMoeConfig, GPTNeoConfig, GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config,
+                          HyperCLOVAXConfig, MellumConfig, MiniCPM3Config, PersimmonConfig, Phi4MultimodalConfig, SarvamMoEConfig)
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
@@ -54,11 +56,14 @@ CLASSES = {"ApertusForCausalLM": ApertusConfig, "ArceeForCausalLM": ArceeConfig,
            "Jais2ForCausalLM": Jais2Config, "MptForCausalLM": MptConfig,
            "NanoChatForCausalLM": NanoChatConfig, "NemotronForCausalLM": NemotronConfig, "OlmoForCausalLM": OlmoConfig,
            "VaultGemmaForCausalLM": VaultGemmaConfig, "AfmoeForCausalLM": AfmoeConfig,
-            "SolarOpenForCausalLM": SolarOpenConfig}
+            "SolarOpenForCausalLM": SolarOpenConfig, "Cohere2MoeForCausalLM": Cohere2MoeConfig,
+           "ExaoneMoeForCausalLM": ExaoneMoeConfig, "GPTNeoForCausalLM": GPTNeoConfig, "GraniteMoeSWAForCausalLM": GraniteMoeSWAConfig,
+           "GraniteSWAForCausalLM": GraniteSWAConfig, "HYV3ForCausalLM": HYV3Config, "HyperCLOVAXForCausalLM": HyperCLOVAXConfig,
+           "MellumForCausalLM": MellumConfig, "SarvamMoEForCausalLM": SarvamMoEConfig, "PersimmonForCausalLM": PersimmonConfig, "Phi4MultimodalForCausalLM": Phi4MultimodalConfig}
 # Models with latent attention, and the keys that are compared.
 LATENTS = {"DeepseekV2ForCausalLM": DeepseekV2Config, "DeepseekV3ForCausalLM": DeepseekV3Config,
            "DeepseekV32ForCausalLM": DeepseekV32Config, "GlmMoeDsaForCausalLM": GlmMoeDsaConfig,
-           "YoutuForCausalLM": YoutuConfig,
+           "YoutuForCausalLM": YoutuConfig, "MiniCPM3ForCausalLM": MiniCPM3Config, "AXK1ForCausalLM": AXK1Config,
            "Glm4MoeLiteForCausalLM": Glm4MoeLiteConfig, "Mistral4ForCausalLM": Mistral4Config}
 LATENT_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
@@ -78,6 +83,8 @@ GIVEN = {"Dots1ForCausalLM": {"n_routed_experts": 8, "n_shared_experts": 2, "num
 FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 2048},
          "CodeGenForCausalLM": {"use_parallel_residual": True}, "GPTBigCodeForCausalLM": {"num_key_value_heads": 1},
          "MptForCausalLM": {"hidden_act": "gelu", "max_position_embeddings": 2048}, "OlmoForCausalLM": {"eps": 1e-5},
+         "Cohere2MoeForCausalLM": {"use_parallel_residual": True, "eps": 1e-5}, "GPTNeoForCausalLM": {"windows": [0, 256] * 12},
+         "MellumForCausalLM": {"sliding_window": None},  # no layer has one
          "Cohere2ForCausalLM": {"use_parallel_residual": True}, "CohereForCausalLM": {"use_parallel_residual": True},
          "Dots1ForCausalLM": {"sliding_window": None},  # max_window_layers are all
          "FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
