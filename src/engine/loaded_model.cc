@@ -105,7 +105,8 @@ LoadOptions LoadedModel::load_options() const {
           .timeline = &timeline_,
           .read = options_.read,
           .try_shapes = options_.try_shapes,
-          .ranks = options_.ranks};
+          .ranks = options_.ranks,
+          .calls = options_.calls};
 }
 
 void LoadedModel::open_streams() {

@@ -31,6 +31,7 @@ struct FillOptions {
   int64_t scheduler_slice = 0;  // requested while weights stream [microseconds]; 0: none
   Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run
   LoadingRanks* ranks = nullptr;             // that load together; null: one alone
+  const io::SystemCalls* calls = nullptr;    // of reads, for tests; null: the real ones
 };
 
 class LoadedModel {

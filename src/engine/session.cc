@@ -286,7 +286,8 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
       .max_quant_error = options_.max_quant_error,
       .scheduler_slice = options_.scheduler_slice,
       .touch = options_.touch,
-      .ranks = ranks ? &*ranks : nullptr};
+      .ranks = ranks ? &*ranks : nullptr,
+      .calls = options_.calls};
   loaded_->fill(placed_, index(), options, progress, stop);
   rates_.learn_load(*loaded_);
 }

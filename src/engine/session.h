@@ -58,6 +58,7 @@ struct SessionOptions {
   bool prompt_cache = false;                 // a prompt cache will be used
   Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run, but for small parts
   std::shared_ptr<const Group> ranks;        // that compute the model together; null: one alone
+  const io::SystemCalls* calls = nullptr;    // of weights' reads, for tests; null: the real ones
 };
 
 // A rank's part of a load.

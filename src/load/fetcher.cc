@@ -19,6 +19,7 @@ void Fetcher::close() {
 void Fetcher::open(const Ring& ring) {
   close();
   Spill* spill = setup_.options.spill;
+  const io::SystemCalls* calls = setup_.options.calls;
   while (!reader_) {
     const std::vector<io::CheckpointFile> copies =
         spill != nullptr ? spill->files() : std::vector<io::CheckpointFile>();
@@ -29,7 +30,8 @@ void Fetcher::open(const Ring& ring) {
                                 {.kind = setup_.options.reader,
                                  .slot_bytes = ring.slot_bytes,
                                  .chunk_bytes = ring.request_bytes,
-                                 .most_extents = setup_.plan.most_extents()});
+                                 .most_extents = setup_.plan.most_extents()},
+                                calls != nullptr ? *calls : io::system_calls());
     } catch (const io::ReadError& e) {
       fall_back(e);
     }
@@ -67,11 +69,12 @@ bool Fetcher::guarded(const Body& body) {
     body();
     return true;
   } catch (const io::ReadError& e) {
+    close();
     fall_back(e);
   } catch (const SpillDamaged& e) {
+    close();
     setup_.options.spill->stop_using(e.what(), true);
   }
-  close();
   return false;
 }
 

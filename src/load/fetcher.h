@@ -4,7 +4,8 @@
 // A source may fail: a file cannot be read, or codes of the spill cache are damaged. If a fallback
 // has the same bytes, or the cache can be written again, the fetcher warns and drops everything in
 // flight. The next result says so, and the user opens the fetcher again and makes a new order.
-// Without a fallback the fetcher throws the Error.
+// Without a fallback the fetcher throws the Error, with nothing in flight: its user may open it
+// again.
 //
 // One thread at a time calls a fetcher.
 #pragma once
@@ -18,6 +19,7 @@
 #include "io/read_shape.h"
 #include "io/reader.h"
 #include "io/sources.h"
+#include "io/system_calls.h"
 #include "src/load/disk_timeline.h"
 #include "src/load/encode_queue.h"
 #include "src/load/fetch.h"
@@ -32,9 +34,10 @@ struct LoadOptions {
   int threads = 1;  // encoding workers
   Spill* spill = nullptr;
   DiskTimeline* timeline = nullptr;
-  io::ReadShape read = {};        // read shape of the disk
-  bool try_shapes = false;        // whether a load tries other shapes
-  LoadingRanks* ranks = nullptr;  // that a load reads with; null: it reads alone
+  io::ReadShape read = {};                 // read shape of the disk
+  bool try_shapes = false;                 // whether a load tries other shapes
+  LoadingRanks* ranks = nullptr;           // that a load reads with; null: it reads alone
+  const io::SystemCalls* calls = nullptr;  // of the reader, for tests; null: the real ones
 };
 
 // Everything referred to outlives the fetcher.
