@@ -68,6 +68,10 @@ std::string resident_expert_outcome(SessionOptions options, int64_t prompt = kEx
   return expert_outcome(session, prompt, first);
 }
 
+uint64_t slots_of(const ReadPlan& plan, double share) {
+  return static_cast<uint64_t>(share * static_cast<double>(plan.experts.size()));
+}
+
 // Bytes beside what the process holds with which the cache has slots for a share of the experts.
 uint64_t room_for_slots(const SessionOptions& options, double share) {
   Session session(options);
@@ -78,7 +82,7 @@ uint64_t room_for_slots(const SessionOptions& options, double share) {
   };
   uint64_t few = smallest.needed() - smallest.runtime, enough = GiB;
   const auto [plan, read] = session.what_if(shape, UINT64_MAX, options.quantize);
-  const auto wanted = static_cast<uint64_t>(share * static_cast<double>(read.experts.size()));
+  const uint64_t wanted = slots_of(read, share);
   if (wanted == 0) return few;
   while (enough - few > 4 * KiB) {
     const uint64_t middle = (few + enough) / 2;
@@ -87,13 +91,16 @@ uint64_t room_for_slots(const SessionOptions& options, double share) {
   return enough;
 }
 
-// A loaded session with slots for about a share of the experts, in the least memory that has them.
+// A loaded session with slots for about a share of the experts, in about the least memory that has
+// them. What the process itself holds changes from session to session, so room is added in steps.
 std::unique_ptr<Session> with_slots(const SessionOptions& options, double share) {
-  constexpr uint64_t kUnsure = 128 * KiB;  // of what the process holds
-  auto placed = test::placed(options, room_for_slots(options, share) + kUnsure, expert_shape);
-  LoadProgress progress;
-  placed->load(progress, {});
-  return placed;
+  for (uint64_t room = room_for_slots(options, share);; room += 256 * KiB) {
+    auto placed = test::placed(options, room, expert_shape);
+    if (placed->read_plan().expert_slots < slots_of(placed->read_plan(), share)) continue;
+    LoadProgress progress;
+    placed->load(progress, {});
+    return placed;
+  }
 }
 
 uint64_t bytes_of_units(const Session& session) {
@@ -120,16 +127,12 @@ TEST(ExpertCache, SameBitsForEveryNumberOfSlots) {
       }
       EXPECT_LE(session->ledger().peak(Place::host), session->memory_plan().peak());
       const ExpertCounts counts = session->stream_report()->experts;
-      const uint64_t experts = session->read_plan().experts.size();
-      const auto least = static_cast<uint64_t>(share * static_cast<double>(experts));
-      ASSERT_GT(experts, 0u);
+      const uint64_t least = slots_of(session->read_plan(), share);
+      ASSERT_FALSE(session->read_plan().experts.empty());
       EXPECT_EQ(counts.slots, session->read_plan().expert_slots);
       EXPECT_GE(counts.slots, least);
-      if (is_large) {
-        EXPECT_LT(counts.slots, least + 8);
-      }
       EXPECT_EQ(counts.hits > 0, share > 0);
-      EXPECT_LT(counts.hits, counts.uses);
+      EXPECT_EQ(counts.hits < counts.uses, share > 0);  // without slots nothing is counted
       EXPECT_EQ(counts.hit_bytes > 0, share > 0);
       if (is_large && share == 0.3) {
         EXPECT_GT(counts.kept, counts.slots) << "others took a slot";

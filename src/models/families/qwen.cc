@@ -165,6 +165,7 @@ constexpr LayoutDefaults kMellum = [] {
   defaults.hidden_size = 2304;
   defaults.intermediate_size = 7168;
   defaults.num_hidden_layers = 28;
+  defaults.head_dim = 128;
   defaults.max_position_embeddings = 131072;
   defaults.rope_theta = 500000;
   defaults.rope_layers = "full_attention";
