@@ -103,6 +103,20 @@ std::unique_ptr<Session> with_slots(const SessionOptions& options, double share)
   }
 }
 
+// Shares of the experts that have slots. A sanitized build looks for what one of them shows.
+std::vector<double> shares() {
+  return test::is_brief() ? std::vector{0.15} : std::vector{0.0, 0.15, 1.0};
+}
+
+// The cache has been met. The least memory has few slots, or none.
+void expect_use(const ExpertCounts& counts, double share) {
+  EXPECT_EQ(counts.uses > 0, counts.slots > 0);
+  if (share == 0) return;
+  EXPECT_GT(counts.hits, 0u);
+  EXPECT_GT(counts.hit_bytes, 0u);
+  EXPECT_LT(counts.hits, counts.uses);
+}
+
 uint64_t bytes_of_units(const Session& session) {
   uint64_t sum = 0;
   const StreamReport report = session.stream_report().value();
@@ -118,7 +132,7 @@ TEST(ExpertCache, SameBitsForEveryNumberOfSlots) {
     const bool is_large = std::string_view(model).starts_with("tools");  // of small slots
     const std::string expected = resident_expert_outcome(options, 2);
     const std::string other = resident_expert_outcome(options, 3, 40);
-    for (double share : {0.0, 0.3, 0.7, 1.0}) {
+    for (double share : shares()) {
       SCOPED_TRACE(share);
       const std::unique_ptr<Session> session = with_slots(options, share);
       for (int round = 0; round < 3; ++round) {
@@ -131,10 +145,9 @@ TEST(ExpertCache, SameBitsForEveryNumberOfSlots) {
       ASSERT_FALSE(session->read_plan().experts.empty());
       EXPECT_EQ(counts.slots, session->read_plan().expert_slots);
       EXPECT_GE(counts.slots, least);
-      EXPECT_EQ(counts.hits > 0, share > 0);
-      EXPECT_EQ(counts.hits < counts.uses, share > 0);  // without slots nothing is counted
-      EXPECT_EQ(counts.hit_bytes > 0, share > 0);
-      if (is_large && share == 0.3) {
+      expect_use(counts, share);
+      // A sanitized process holds more than it plans, so that it gets more slots than it asks for.
+      if (is_large && share == 0.15 && !test::kSanitized) {
         EXPECT_GT(counts.kept, counts.slots) << "others took a slot";
       }
     }
@@ -280,11 +293,11 @@ TEST(ExpertCache, NothingIsBelievedOfAReadThatFailed) {
   ExpertFaults faults(first_experts(options));
   options.calls = &faults;
   for (io::ReaderKind reader : {io::ReaderKind::automatic, io::ReaderKind::pread}) {
-    for (double share : {0.0, 0.3, 1.0}) {
+    for (double share : shares()) {
       SCOPED_TRACE(share);
       options.reader = reader;
       const std::unique_ptr<Session> session = with_slots(options, share);
-      for (int round = 0; round < 3; ++round) {
+      for (int round = 0; round < (test::is_brief() ? 1 : 3); ++round) {
         faults.arm(ExpertFaults::Kind::error);
         const std::string error = error_of(*session, 2, 7);
         EXPECT_NE(error.find("cannot be read at offset"), std::string::npos) << error;
@@ -293,7 +306,7 @@ TEST(ExpertCache, NothingIsBelievedOfAReadThatFailed) {
         EXPECT_EQ(expert_outcome(*session, 3, 40), other);
         EXPECT_EQ(expert_outcome(*session, 2), expected);
       }
-      EXPECT_EQ(session->stream_report()->experts.hits > 0, share > 0);
+      expect_use(session->stream_report()->experts, share);
     }
   }
 }
@@ -303,7 +316,7 @@ TEST(ExpertCache, ShortReadsAreCompleted) {
   const std::string expected = resident_expert_outcome(options, 2);
   ExpertFaults faults(first_experts(options));
   options.calls = &faults;
-  for (double share : {0.0, 0.3, 1.0}) {
+  for (double share : shares()) {
     const std::unique_ptr<Session> session = with_slots(options, share);
     faults.arm(ExpertFaults::Kind::shorter);
     for (int round = 0; round < 2; ++round) EXPECT_EQ(expert_outcome(*session, 2), expected);
