@@ -79,8 +79,7 @@ struct LineEditor::Terminal {
     el_set(editor.get(), EL_GETCFN, read_character);
     // An interrupt would drop what is typed ahead, and a prompt that is printed just then. It ends
     // an answer; the terminal drops nothing.
-    for (const char* mode : {"-d", "-x"})
-      el_set(editor.get(), EL_SETTY, mode, "+noflsh", nullptr);
+    for (const char* mode : {"-d", "-x"}) el_set(editor.get(), EL_SETTY, mode, "+noflsh", nullptr);
     el_source(editor.get(), nullptr);  // ~/.editrc
     // With narrow texts the library would make copies that it never frees.
     el_wset(editor.get(), EL_ADDFN, L"sluice-paste", L"Insert pasted text as it is", paste);
