@@ -2,6 +2,7 @@
 
 #include <histedit.h>
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,8 +78,8 @@ struct LineEditor::Terminal {
     el_set(editor.get(), EL_EDITOR, "emacs");
     el_set(editor.get(), EL_HIST, ::history, history.get());
     el_set(editor.get(), EL_GETCFN, read_character);
-    // An interrupt would drop what is typed ahead, and a prompt that is printed just then. It ends
-    // an answer; the terminal drops nothing.
+    // The terminal drops nothing by itself when an interrupt is typed: it could be a prompt that is
+    // printed just then.
     for (const char* mode : {"-d", "-x"}) el_set(editor.get(), EL_SETTY, mode, "+noflsh", nullptr);
     el_source(editor.get(), nullptr);  // ~/.editrc
     // With narrow texts the library would make copies that it never frees.
@@ -193,7 +194,10 @@ std::optional<LineEditor::Line> LineEditor::next(const std::string& prompt) {
   if (typed != nullptr) line.assign(typed, static_cast<size_t>(std::max(count, 0)));
   const bool whole = line.ends_with('\n');
   // An interrupt after the end of the line is about its answer.
-  if (!whole && interrupts.came()) return Line{.text = {}, .interrupted = true};
+  if (!whole && interrupts.came()) {
+    tcflush(STDIN_FILENO, TCIFLUSH);  // drops the line
+    return Line{.text = {}, .interrupted = true};
+  }
   if (line.empty()) return std::nullopt;
   if (whole) line.pop_back();
   return Line{.text = std::move(line)};
