@@ -337,7 +337,7 @@ class Kernels {
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
   // linear(), and then the first `width` columns of y = activation(them) * those from `second` on.
-  // What the others hold is nobody's.
+  // The other columns of y are left undefined.
   virtual void linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width,
                                int64_t second, const ActivationParams& activation, Tensor y) const {
     linear(x, w, bias, y);

@@ -13,7 +13,7 @@ namespace sluice::cuda {
 constexpr float kMinusInfinity = -std::bit_cast<float>(kFloatInfinityBits);
 constexpr int kChunk = 8;  // elements that a lane reads at once
 
-// Where keys and values lie.
+// The place of keys and values in device memory.
 struct CacheArgs {
   const std::byte* keys;
   const std::byte* values;

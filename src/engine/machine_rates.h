@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-// Where a model lies, and what computes it.
+// The disk that a model lies on, and the processor that computes it.
 struct RateSetting {
   std::filesystem::path model;
   std::vector<std::filesystem::path> mirrors;
@@ -23,8 +23,8 @@ struct RateSetting {
   std::string device;       // DeviceInfo::name
   bool own_memory = false;  // Device::has_own_memory()
   double memory_rate = 0;   // DeviceInfo::memory_rate
-  // Whether its loads and runs show what the machine gives: no reader was asked for, and no other
-  // rank shares the machine.
+  // True where its loads and runs show what the machine gives: no reader was asked for, and no
+  // other rank shares the machine.
   bool typical = true;
 };
 

@@ -88,9 +88,9 @@ void refuse_stored_quantization(const JsonFields& config) {
        q.where(), q.string_or("quant_method", "(none named)"));
 }
 
-// Where config.json is of a model that has a language model in it (text_config, of InternVL's first
-// releases llm_config), that one's config.
-// What the outer one says of both counts. Some have both in one object.
+// Returns the config of the language model within another model (text_config, or llm_config of
+// InternVL's first releases), else `config`. The outer one counts for what it says of both. Some
+// have both in one object.
 Json language_model_config(Json config, bool& wrapper) {
   auto has = [&](const char* key) {
     return config.is_object() && config.contains(key) && config[key].is_object();

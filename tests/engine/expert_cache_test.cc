@@ -261,7 +261,7 @@ class ExpertFaults final : public io::SystemCalls {
   mutable std::atomic<int> met_{0};
 };
 
-// Where the first layer's experts lie in the checkpoint's first file.
+// Returns the bytes of the first layer's experts in the checkpoint's first file: begin, end.
 std::pair<uint64_t, uint64_t> first_experts(const SessionOptions& options) {
   Session session(options);
   std::pair<uint64_t, uint64_t> range{UINT64_MAX, 0};

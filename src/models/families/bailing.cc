@@ -54,7 +54,7 @@ struct BailingExperts {
   int64_t width = 0;
   int64_t shared = 0;
 };
-// How the experts are chosen is left to the class.
+// The class says how the experts are chosen; the config does not.
 ExpertsSpec bailing_experts(const JsonFields& c, const MlpSpec& mlp, const BailingExperts& absent) {
   ExpertsSpec experts =
       read_experts(c, {.count = {"num_experts", "num_local_experts", "n_routed_experts"},

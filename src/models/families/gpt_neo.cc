@@ -30,7 +30,7 @@ LayerSpec gpt_neo_layer(const Heads& h, int64_t mlp_width, const NormParams& nor
           .mlps = {{.norm = {layer + ".ln_2", norm, true}, .mlp = std::move(mlp)}}};
 }
 
-// Which layers have a window: attention_types is a list of [names, how often they are repeated].
+// Returns which layers have a window. attention_types is a list of [names, repetitions].
 std::vector<bool> read_local_layers(const JsonFields& c, size_t layers) {
   std::vector<bool> local;
   const auto refuse = [&] {
