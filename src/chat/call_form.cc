@@ -137,7 +137,7 @@ constexpr Known kKnown[] = {
                .close = "<end_function_call>",
                .behind = "<start_function_response>",
                .notation = CallTags::Notation::keyed,
-               .prefix = "<escape>"}}},
+               .quote = "<escape>"}}},
     {"List of tools: ",
      "",
      {.tags = {.open = "<|tool_call_start|>",

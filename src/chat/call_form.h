@@ -37,7 +37,8 @@ struct CallTags {
   bool several = false;      // objects between the tags, without a list
   bool lines = false;        // values between tags have lines of their own
   Notation notation = Notation::any;
-  std::string_view prefix = {};  // of the names of tags between these; keyed: the quotation mark
+  std::string_view prefix = {};  // of the names of tags between these
+  std::string_view quote = {};   // the mark around a text in keyed notation; empty: kKeyedMark
   std::string_view lone = {};    // what some calls begin with, where `open` was left out
 
   // Returns the tag that no text before the calls holds.

@@ -502,7 +502,7 @@ WrittenCalls ToolCallParser::written_calls(std::string_view text, bool closed) c
       calls = read_python_calls(text, closed);
       break;
     case CallTags::Notation::keyed:
-      calls = read_keyed_calls(with_marks(text, tags_.prefix), closed);
+      calls = read_keyed_calls(with_marks(text, tags_.quote), closed);
       break;
     case CallTags::Notation::named_objects:
       calls = read_named_objects(text);

@@ -20,7 +20,7 @@ std::string choices_of(std::string_view option) {
        {"--dtype", "auto bfloat16 float32"},
        {"--kv-cache-dtype", "auto bfloat16 float32 fp8 fp8_e4m3 fp8_e5m2"},
        {"--device", "cpu cuda"},
-       {"--load-format", "auto safetensors gguf pt npz npcache consolidated"},
+       {"--load-format", "auto safetensors gguf pt npz npcache sharded_state consolidated dummy"},
        {"--reader", "auto uring pread mmap"},
        {"--kernels", "auto amx avx512_bf16 avx2 portable reference"},
        {"--log-level", "debug info warning error off"},

@@ -103,7 +103,9 @@ void MachineRates::learn_pass(LoadedModel& loaded, double seconds) {
   if (seconds <= 0 || !setting_.typical) return;
   const MemoryPlan& memory = loaded.placed().memory;
   const ReadPlan& plan = *loaded.placed().read;
-  if (memory.reads_disk() && !setting_.own_memory) learn_memory(plan, *loaded.runner());
+  Runner* const runner = loaded.runner();  // a server that sleeps has none
+  if (memory.reads_disk() && !setting_.own_memory && loaded.filled() && runner != nullptr)
+    learn_memory(plan, *runner);
   const Spill* spill = loaded.spill();
   const SpillLayout none;
   const SpillLayout& spilled = spill != nullptr && spill->ready() ? spill->layout() : none;
