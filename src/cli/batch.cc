@@ -106,7 +106,7 @@ struct RunningPrompt {
 // The parts that run a batch.
 struct Batch {
   const BatchOptions& options;
-  Session& session;
+  Planner& planner;
   BatchOutput& output;
   int64_t longest_token;  // bytes
   Totals totals = {};
@@ -119,9 +119,10 @@ struct Batch {
   // Throws what is wrong with the line.
   Running parse(BatchLine line) const {
     Completion asked = parse_completion(
-        line.body, line.where, {.session = session, .max_model_len = session.max_model_len()});
+        line.body, line.where,
+        {.checkpoint = planner.checkpoint(), .max_model_len = planner.max_model_len()});
     std::string model = OrderedFields(line.body, line.where)
-                            .string_or("model", session.options().model.filename().string());
+                            .string_or("model", planner.options().model.filename().string());
     line.body = nullptr;
     uint64_t held = held_bytes(asked, longest_token, asked.request.max_tokens) +
                     4 * (line.id.size() + model.size());  // ids and copies
@@ -130,16 +131,16 @@ struct Batch {
   void add(const Running& request, uint64_t parse_bytes, BatchNeeds& needs) const {
     const Completion& asked = request.asked;
     needs.add(asked.request, asked.longest_prompt(), std::ssize(asked.prompts), request.held,
-              session);
+              planner);
     needs.add_parse(parse_bytes);
   }
 };
 
 // A prompt that fills the context, as ids or as text, several times over.
-uint64_t largest_request(const BatchOptions& o, const Session& session) {
+uint64_t largest_request(const BatchOptions& o, const Planner& planner) {
   constexpr uint64_t kLeast = MiB, kToken = 32, kMost = GiB;
   if (!o.max_request_bytes)
-    return std::clamp(static_cast<uint64_t>(session.max_model_len()) * kToken, kLeast, kMost);
+    return std::clamp(static_cast<uint64_t>(planner.max_model_len()) * kToken, kLeast, kMost);
   uint64_t bytes = parse_size("--max-request-bytes", *o.max_request_bytes);
   if (bytes == 0 || bytes > kMost) {
     fail(ErrorKind::usage, "--max-request-bytes {}: must be more than 0 and at most 1GiB",
@@ -164,28 +165,30 @@ std::filesystem::path copy_directory(const std::string& output) {
 // their responses. Where the budget has no room even without requests, it is refused with one that
 // has room for them, too; to find that, as much memory may be used as is free.
 BatchIndex read_requests(Batch& batch, const io::InputFile& input, BatchNeeds& needs) {
-  Session& session = batch.session;
+  Planner& planner = batch.planner;
   size_t lines = count_batch_lines(input);
   needs.set_index(lines * sizeof(BatchEntry));
-  const bool hopeless = !session.fitting_plan(needs.shape(session, 1));
-  uint64_t taken = process_rss() + session.ledger().used(Place::host) + lines * sizeof(BatchEntry);
-  uint64_t room = session.budget();
+  const bool hopeless = !planner.fitting_plan(needs.shape(planner, 1));
+  uint64_t taken =
+      process_rss() + planner.machine().ledger().used(Place::host) + lines * sizeof(BatchEntry);
+  uint64_t room = planner.machine().budget();
   if (hopeless) {
-    room = std::max(room, session.system_memory().budget);
-    session.ledger().set_budget(Place::host, room);
+    room = std::max(room, planner.machine().free_memory().budget);
+    planner.machine().ledger().set_budget(Place::host, room);
   }
-  RequestLimits limits{.bytes = largest_request(batch.options, session),
+  RequestLimits limits{.bytes = largest_request(batch.options, planner),
                        .parse_bytes = room - std::min(room, taken)};
-  BatchIndex index(input, lines, limits, session.ledger(), batch.output,
+  BatchIndex index(input, lines, limits, planner.machine().ledger(), batch.output,
                    [&](const BatchLine& line) {
                      Running request = batch.parse(line);
                      batch.add(request, line.parse_bytes, needs);
                      return request.asked.request.priority;
                    });
   if (hopeless) {
-    const RunShape shape = needs.shape(session, needs.widest());
-    session.what_if(shape, session.budget(), session.options().quantize);  // says which would do
-    session.ledger().set_budget(Place::host, session.budget());
+    const RunShape shape = needs.shape(planner, needs.widest());
+    planner.what_if(shape, planner.machine().budget(),
+                    planner.options().quantize);  // says which would do
+    planner.machine().ledger().set_budget(Place::host, planner.machine().budget());
   }
   batch.totals.requests = index.lines();
   batch.totals.before = index.done();
@@ -223,7 +226,7 @@ BatchNeeds refuse_without_room(Batch& batch, BatchIndex& index) {
     if (fitting && within(shape, *fitting)) return true;
     if (std::ranges::any_of(too_large, [&](const RunShape& s) { return within(s, shape); }))
       return false;
-    bool found = batch.session.fitting_plan(shape).has_value();
+    bool found = batch.planner.fitting_plan(shape).has_value();
     if (found) fitting = shape;
     if (!found) too_large.push_back(shape);
     return found;
@@ -234,13 +237,13 @@ BatchNeeds refuse_without_room(Batch& batch, BatchIndex& index) {
     Running request = batch.parse(std::move(line));
     BatchNeeds more = needs;
     batch.add(request, parse_bytes, more);
-    if (fits(more.shape(batch.session, more.widest()))) {
+    if (fits(more.shape(batch.planner, more.widest()))) {
       needs = std::move(more);
       return false;
     }
     const Request& r = request.asked.request;
     int64_t tokens = request.asked.longest_prompt() + r.max_tokens;
-    const uint64_t sampling = sampling_bytes(r, batch.session.spec().vocab_size);
+    const uint64_t sampling = sampling_bytes(r, batch.planner.checkpoint().spec().vocab_size);
     batch.refuse(
         request.line,
         fmt::format("{}: the budget has no room for {} of {} tokens, {} for the request and its "
@@ -255,26 +258,32 @@ BatchNeeds refuse_without_room(Batch& batch, BatchIndex& index) {
 }
 
 BatchWidth choose_width(Batch& batch, BatchIndex& index, BatchNeeds& needs) {
-  Session& session = batch.session;
+  Planner& planner = batch.planner;
   const int64_t most = batch.options.max_num_seqs;
   try {
-    return choose_batch_width(session, needs, most, BatchAim::speed);
+    return choose_batch_width(planner, needs, most, BatchAim::speed);
   } catch (const Error& e) {
     BatchNeeds nothing;
     nothing.set_index(index.bytes());
-    if (e.kind() != ErrorKind::no_fit || !session.fitting_plan(nothing.shape(session, 1))) throw;
+    if (e.kind() != ErrorKind::no_fit || !planner.fitting_plan(nothing.shape(planner, 1))) throw;
   }
   needs = refuse_without_room(batch, index);
   return index.pending().empty() ? BatchWidth{}
-                                 : choose_batch_width(session, needs, most, BatchAim::speed);
+                                 : choose_batch_width(planner, needs, most, BatchAim::speed);
 }
 
 // The requests in the engine, and those that follow them.
 class BatchRun {
  public:
   // Holds at most `room` bytes of requests.
-  BatchRun(Batch& batch, const BatchIndex& index, Engine& engine, uint64_t room)
-      : batch_(batch), index_(index), engine_(engine), pending_(index.pending()), room_(room) {}
+  BatchRun(Batch& batch, const LoadedModel& model, const BatchIndex& index, Engine& engine,
+           uint64_t room)
+      : batch_(batch),
+        model_(model),
+        index_(index),
+        engine_(engine),
+        pending_(index.pending()),
+        room_(room) {}
 
   bool done() const { return pending_.empty() && !next_ && engine_.idle(); }
 
@@ -313,7 +322,7 @@ class BatchRun {
     try {
       for (size_t i = 0; i < begun->asked.prompts.size(); ++i) {
         Request prompt = begun->asked.request_of(i);
-        prompt.lookup = batch_.session.memory_plan().streams();
+        prompt.lookup = model_.memory_plan().streams();
         begun->results.emplace_back(static_cast<size_t>(prompt.n));
         begun->left += prompt.n;
         ids.push_back(engine_.add(std::move(prompt)));
@@ -335,12 +344,14 @@ class BatchRun {
     CompletionHead head{"cmpl-" + r.line.custom_id.get<std::string>(), r.model,
                         static_cast<int64_t>(std::time(nullptr)), false};
     batch_.output.add(r.line, 200, [&](JsonWriter& json) {
-      write_completion(json, head, r.asked, std::move(r.results), batch_.session.tokenizer());
+      write_completion(json, head, r.asked, std::move(r.results),
+                       batch_.planner.checkpoint().tokenizer());
     });
     ++batch_.totals.completed;
   }
 
   Batch& batch_;
+  const LoadedModel& model_;
   const BatchIndex& index_;
   Engine& engine_;
   std::span<const BatchEntry> pending_;
@@ -350,15 +361,15 @@ class BatchRun {
   uint64_t room_;
 };
 
-void run_all(Batch& batch, Engine& engine, BatchRun& requests, const std::stop_token& stop,
-             const std::atomic<int>& shrink) {
+void run_all(const Batch& batch, LoadedModel& model, Engine& engine, BatchRun& requests,
+             const std::stop_token& stop, const std::atomic<int>& shrink) {
   BatchProgress progress(batch.totals, engine, batch.options.quiet);
   int followed = 0;
   while (!requests.done()) {
     requests.admit();
     for (const Output& out : engine.step(stop)) requests.take(out);
     progress.update();
-    follow_limits(batch.session, shrink, followed);
+    follow_limits(model, shrink, followed);
   }
 }
 
@@ -386,9 +397,9 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
   if (std::filesystem::is_regular_file(o.output, missing) &&
       std::filesystem::equivalent(o.input, o.output, missing))
     fail(ErrorKind::usage, "--output {}: is the input", o.output);
-  Session session(session_options(o));
-  BatchOutput output(o.output, session.budget() / 16, session.ledger(), stop);
-  Batch batch{o, session, output, longest_token(session.tokenizer())};
+  Planner planner(model_options(o));
+  BatchOutput output(o.output, planner.machine().budget() / 16, planner.machine().ledger(), stop);
+  Batch batch{o, planner, output, longest_token(planner.checkpoint().tokenizer())};
   const Totals& totals = batch.totals;
   BatchNeeds needs;
   BatchIndex index = read_requests(batch, input, needs);
@@ -400,20 +411,20 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
               totals.requests, totals.failed);
     return;
   }
-  place_and_load(session, o, width.shape, stop);
+  LoadedModel model = load_with_progress(planner, planner.place(width.shape), o, stop);
   log::info("{} requests, up to {} sequences at once with {} of KV cache", index.pending().size(),
-            width.sequences, format_size(session.memory_plan().all_kv_cache()));
+            width.sequences, format_size(model.memory_plan().all_kv_cache()));
 
-  Lease held = session.ledger().lease(Place::host, Use::activations, "requests",
-                                      needs.request_bytes(width.sequences));
-  Engine engine(session.runner(), session.tokenizer(), width.sequences);
-  BatchRun requests(batch, index, engine, needs.held_bytes(width.sequences));
+  Lease held = planner.machine().ledger().lease(Place::host, Use::activations, "requests",
+                                                needs.request_bytes(width.sequences));
+  Engine engine(model.runner(), planner.checkpoint().tokenizer(), width.sequences);
+  BatchRun requests(batch, model, index, engine, needs.held_bytes(width.sequences));
   auto start = std::chrono::steady_clock::now();
-  run_all(batch, engine, requests, stop, shrink);
+  run_all(batch, model, engine, requests, stop, shrink);
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  session.learn_pass(engine.stats().pass_seconds);
+  model.learn_pass(engine.stats().pass_seconds);
   Json timings = timings_json(engine, totals, width, seconds);
-  RunReport report("batch", o, session, timings);
+  RunReport report("batch", o, model, timings);
   report.save(stop);
   if (o.json) {
     const Json figures{{"timings", timings}, {"scheduler", report.scheduler()}};

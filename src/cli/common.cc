@@ -129,7 +129,7 @@ void need_device(const CommonOptions& o) {
   }
 }
 
-void set_device(const CommonOptions& o, SessionOptions& s) {
+void set_device(const CommonOptions& o, ModelOptions& s) {
   s.device_memory = o.device_memory;
   if (parse_device(o.device)) {
     if (o.kernels != "auto")
@@ -142,7 +142,7 @@ void set_device(const CommonOptions& o, SessionOptions& s) {
   }
 }
 
-void set_max_model_len(const CommonOptions& o, SessionOptions& s) {
+void set_max_model_len(const CommonOptions& o, ModelOptions& s) {
   if (!o.max_model_len) return;
   s.longest_model_len = *o.max_model_len == "auto";
   if (s.longest_model_len) return;
@@ -156,7 +156,7 @@ void set_max_model_len(const CommonOptions& o, SessionOptions& s) {
   s.max_model_len = length;
 }
 
-void set_kv_memory(const CommonOptions& o, SessionOptions& s) {
+void set_kv_memory(const CommonOptions& o, ModelOptions& s) {
   constexpr uint64_t kSwapLimit = 8 * GiB;
   if (o.kv_cache_memory) s.kv_bytes = parse_size("--kv-cache-memory", *o.kv_cache_memory);
   if (o.kv_cache_memory && s.kv_bytes == 0)
@@ -370,9 +370,9 @@ void apply_log_level(const CommonOptions& o) {
   log::set_level(o.quiet ? log::Level::error : level);
 }
 
-SessionOptions session_options(const CommonOptions& o) {
+ModelOptions model_options(const CommonOptions& o) {
   check_fixed_options(o);
-  SessionOptions s;
+  ModelOptions s;
   s.model = o.model_path;
   s.dummy_weights = o.load_format == kDummy;
   for (const std::string& mirror : o.mirrors) {

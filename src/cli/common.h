@@ -18,12 +18,13 @@
 #include "src/cli/help.h"
 #include "src/cli/output.h"
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
+#include "src/engine/planner.h"
 #include "src/memory/report.h"
 
 namespace sluice::cli {
 
-// Options as given; session_options() checks them together.
+// Options as given; model_options() checks them together.
 struct CommonOptions {
   std::string model;                 // as given
   bool pull = false;                 // fetch it where it is missing
@@ -66,7 +67,7 @@ struct CommonOptions {
 
 // MODEL, --json, --quiet, --log-level.
 void add_basic_options(CLI::App& verb, CommonOptions& options);
-// Adds --device; opens its backend: null for the CPU, whose threads are a session's. Error(usage)
+// Adds --device; opens its backend: null for the CPU, whose threads are a Machine's. Error(usage)
 // for an unknown name, and where there is no such GPU.
 void add_device_option(CLI::App& verb, CommonOptions& options);
 std::shared_ptr<Backend> open_device(const CommonOptions& options);
@@ -80,23 +81,24 @@ void add_model_options(CLI::App& verb, CommonOptions& options);
 
 void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.
-SessionOptions session_options(const CommonOptions& options);
+ModelOptions model_options(const CommonOptions& options);
 
 // The read shape for the disk, and its source.
 Json read_shape_json(const RememberedShape& read);
 // The dtype of keys and values, and whether FP8 scales are the checkpoint's or one for each token
 // and head.
-Json kv_cache_json(const Session& session);
+Json kv_cache_json(const Planner& planner);
 // Describes what an engine did in so many seconds, as timings of reports.
 Json engine_json(const EngineStats& stats, double seconds);
 // Counts of KV blocks that were evicted to another tier and restored.
 Json swaps_json(const BlockStats& stats);
 
-// Loads, showing what is being done. The session has been placed.
-void load_with_progress(Session& session, const CommonOptions& options, std::stop_token stop);
-// Places first. After it the session's runner() can be used.
-void place_and_load(Session& session, const CommonOptions& options, const RunShape& shape,
-                    std::stop_token stop);
+// Loads, showing what is being done.
+LoadedModel load_with_progress(Planner& planner, std::shared_ptr<const Placed> placed,
+                               const CommonOptions& options, std::stop_token stop);
+void load_with_progress(std::optional<LoadedModel>& model, Planner& planner,
+                        std::shared_ptr<const Placed> placed, const CommonOptions& options,
+                        std::stop_token stop);
 
 // "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);

@@ -20,29 +20,29 @@ struct EvalOptions : CommonOptions {
 void run(const EvalOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
-  Session session(session_options(o));
-  TextIds text(session, open_input(o.text, "--text", stop));
-  const auto longest = static_cast<size_t>(session.max_model_len());
+  Planner planner(model_options(o));
+  TextIds text(planner, open_input(o.text, "--text", stop));
+  const auto longest = static_cast<size_t>(planner.max_model_len());
   text.read(longest);  // a shorter text plans for its own length
   size_t window = std::min(longest, text.ids().size());
   auto rows = static_cast<int64_t>(window);
-  RunShape shape = session.run_shape(rows, rows, rows);
+  RunShape shape = planner.run_shape(rows, rows, rows);
   shape.text_bytes = TextIds::bytes(window);
-  place_and_load(session, o, shape, stop);
+  LoadedModel model = load_with_progress(planner, planner.place(shape), o, stop);
 
   size_t given = 0;  // ids of the window before
   Perplexity result = evaluate(
-      session.runner(),
+      model.runner(),
       [&] {
         text.drop(given);
         text.read(longest);
         given = std::min(longest, text.ids().size());
         auto ids = text.ids().first(given);
-        check_token_ids(ids, session.spec().vocab_size);
+        check_token_ids(ids, planner.checkpoint().spec().vocab_size);
         return ids;
       },
       stop);
-  RunReport report("eval", o, session, {{"load_seconds", session.load_report().seconds}});
+  RunReport report("eval", o, model, {{"load_seconds", model.report().seconds}});
   report.save(stop);
   if (o.json) {
     const Json figures{{"perplexity", result.perplexity}, {"tokens", result.tokens}};

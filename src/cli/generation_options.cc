@@ -32,9 +32,9 @@ void check_speculation(const GenerationOptions& o) {
     fail(ErrorKind::usage, "--draft-model contradicts --speculation none; leave one of them out");
 }
 
-std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o) {
+std::unique_ptr<Planner> open_draft(Planner& planner, const GenerationOptions& o) {
   if (!o.draft_model) return nullptr;
-  SessionOptions options = session.options();
+  ModelOptions options = planner.options();
   options.model = find_model(*o.draft_model);
   options.mirrors.clear();
   options.dummy_weights = false;
@@ -45,14 +45,14 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
   options.ranks.reset();  // rank 0 guesses for all
   options.max_model_len.reset();
   options.longest_model_len = false;
-  auto draft = std::make_unique<Session>(options, session);
-  if (draft->spec().vocab_size != session.spec().vocab_size) {
+  auto draft = std::make_unique<Planner>(options, planner);
+  if (draft->checkpoint().spec().vocab_size != planner.checkpoint().spec().vocab_size) {
     fail(ErrorKind::refused,
          "--draft-model {}: has a vocabulary of {} tokens, and the model one of {}", *o.draft_model,
-         draft->spec().vocab_size, session.spec().vocab_size);
+         draft->checkpoint().spec().vocab_size, planner.checkpoint().spec().vocab_size);
   }
-  if (session.options().longest_model_len) {
-    session.use_longest([&](int64_t tokens) {
+  if (planner.options().longest_model_len) {
+    planner.use_longest([&](int64_t tokens) {
       return draft->least_beside(DraftModel::shape(*draft, tokens, tokens), {}).draft;
     });
   }
@@ -65,20 +65,20 @@ uint64_t result_bytes(const Request& request) {
 }
 
 // A pass over streamed weights costs the same for several tokens.
-RunShapes run_shapes(Session& session, const GenerationOptions& o, const Request& request,
+RunShapes run_shapes(Planner& planner, const GenerationOptions& o, const Request& request,
                      int64_t prompt_tokens, int64_t sequences, uint64_t input_bytes) {
   const int64_t tokens = (prompt_tokens + request.max_tokens) * sequences;
-  RunShape plain = session.run_shape(tokens, prompt_tokens, 1, sequences);
-  RunShape wide = session.run_shape(tokens, std::max(prompt_tokens, kSpeculativeRows),
+  RunShape plain = planner.run_shape(tokens, prompt_tokens, 1, sequences);
+  RunShape wide = planner.run_shape(tokens, std::max(prompt_tokens, kSpeculativeRows),
                                     kSpeculativeRows, sequences);
   for (RunShape* shape : {&plain, &wide}) {
-    shape->sampling_bytes = sampling_bytes(request, session.spec().vocab_size);
+    shape->sampling_bytes = sampling_bytes(request, planner.checkpoint().spec().vocab_size);
     shape->input_bytes = input_bytes;
     shape->output_bytes = static_cast<uint64_t>(sequences) * result_bytes(request);
   }
   if (o.speculation == "prompt_lookup" || o.draft_model) return {wide, wide, true};
-  bool lookup = o.speculation == "auto" && session.predict(plain).streams() &&
-                session.smallest(wide).needed() <= session.budget();
+  bool lookup = o.speculation == "auto" && planner.predict(plain).streams() &&
+                planner.smallest(wide).needed() <= planner.machine().budget();
   return {lookup ? wide : plain, plain, lookup};
 }
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "src/cli/sampling_options.h"
+#include "src/engine/planner.h"
 #include "src/engine/request.h"
-#include "src/engine/session.h"
 
 namespace sluice::cli {
 
@@ -23,9 +23,9 @@ struct GenerationOptions {
 void add_generation_options(CLI::App& verb, GenerationOptions& options);
 void check_speculation(const GenerationOptions& options);  // Error(usage)
 
-// A draft model beside the session, not placed yet; null without --draft-model. Where the session's
+// A draft model beside the model, not placed yet; null without --draft-model. Where the model's
 // sequences are to be as long as fits, they are so with the draft.
-std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& options);
+std::unique_ptr<Planner> open_draft(Planner& planner, const GenerationOptions& options);
 
 // Bytes that a result with log probabilities holds until it is printed.
 uint64_t result_bytes(const Request& request);
@@ -36,8 +36,8 @@ struct RunShapes {
   bool lookup = false;  // tokens are to be guessed ahead
 };
 // Shapes for `sequences` requests like `request`; only the length of the prompt counts.
-// `input_bytes`: room for Session::hold_input() during the run.
-RunShapes run_shapes(Session& session, const GenerationOptions& options, const Request& request,
+// `input_bytes`: room for Machine::hold_input() during the run.
+RunShapes run_shapes(Planner& planner, const GenerationOptions& options, const Request& request,
                      int64_t prompt_tokens, int64_t sequences = 1, uint64_t input_bytes = 0);
 
 }  // namespace sluice::cli

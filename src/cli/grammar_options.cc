@@ -20,7 +20,7 @@ void add_grammar_options(CLI::App& verb, GrammarOptions& o) {
 }
 
 std::shared_ptr<const grammar::TokenGrammar> find_grammar(const GrammarOptions& o,
-                                                          const Session& session,
+                                                          const Checkpoint& checkpoint,
                                                           const std::stop_token& stop) {
   using grammar::SourceKind;
   const int given =
@@ -29,11 +29,11 @@ std::shared_ptr<const grammar::TokenGrammar> find_grammar(const GrammarOptions& 
   if (given > 1)
     fail(ErrorKind::usage, "a text can match one of --json-schema, --regex and --grammar only");
   if (o.regex)
-    return session.grammars().find({.kind = SourceKind::regex, .text = *o.regex}, "--regex");
+    return checkpoint.grammars().find({.kind = SourceKind::regex, .text = *o.regex}, "--regex");
   const std::string option = o.json_schema ? "--json-schema" : "--grammar";
   const std::string& file = o.json_schema ? *o.json_schema : *o.grammar;
   const bool is_schema = o.json_schema && file.starts_with('{');
-  return session.grammars().find(
+  return checkpoint.grammars().find(
       {.kind = o.json_schema ? SourceKind::json_schema : SourceKind::gbnf,
        .text = is_schema ? file : read_input(file, option, stop)},
       is_schema ? option : fmt::format("{} {}", option, file));

@@ -7,7 +7,7 @@
 #include <stop_token>
 #include <string>
 
-#include "src/engine/session.h"
+#include "src/engine/checkpoint.h"
 
 namespace sluice::cli {
 
@@ -21,7 +21,7 @@ void add_grammar_options(CLI::App& verb, GrammarOptions& options);
 
 // Null where none is given. Error(usage) for more than one.
 std::shared_ptr<const grammar::TokenGrammar> find_grammar(const GrammarOptions& options,
-                                                          const Session& session,
+                                                          const Checkpoint& checkpoint,
                                                           const std::stop_token& stop);
 
 }  // namespace sluice::cli

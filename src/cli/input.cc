@@ -24,11 +24,11 @@ void each_line(const std::string& path, const std::stop_token& stop,
   }
 }
 
-TextIds::TextIds(Session& session, io::InputStream input, bool whole)
+TextIds::TextIds(Planner& planner, io::InputStream input, bool whole)
     : input_(std::move(input)),
-      stream_(session.need_tokenizer(), true,
-              [&session](uint64_t bytes) {
-                session.hold_input("a word of the text that cannot be cut", bytes);
+      stream_(planner.checkpoint().need_tokenizer(), true,
+              [&planner](uint64_t bytes) {
+                planner.machine().hold_input("a word of the text that cannot be cut", bytes);
               }),
       whole_(whole) {}
 

@@ -10,7 +10,7 @@
 
 #include "io/input_stream.h"
 #include "src/base/json.h"
-#include "src/engine/session.h"
+#include "src/engine/planner.h"
 #include "src/text/token_stream.h"
 
 namespace sluice::cli {
@@ -29,7 +29,7 @@ void each_line(
 class TextIds {
  public:
   // `whole`: with a line break at the end, which echo adds.
-  TextIds(Session& session, io::InputStream input, bool whole = true);
+  TextIds(Planner& planner, io::InputStream input, bool whole = true);
 
   // Reads until there are `count` ids, or the text ends. Returns whether there are `count`.
   bool read(size_t count);

@@ -39,8 +39,8 @@ uint64_t parameters_of(const ReadPlan& plan) {
 }
 
 // Writes the document as it is made: a checkpoint may have a hundred thousand tensors.
-void write_inspection(JsonWriter& json, const Session& session, const ReadPlan& plan) {
-  const io::CheckpointIndex& index = session.index();
+void write_inspection(JsonWriter& json, const Checkpoint& checkpoint, const ReadPlan& plan) {
+  const io::CheckpointIndex& index = checkpoint.index();
   auto each = [&](const auto& list, const auto& element) {
     return [&json, &list, element] {
       json.begin_array();
@@ -52,7 +52,7 @@ void write_inspection(JsonWriter& json, const Session& session, const ReadPlan& 
     return Json{{"name", u.name}, {"read_bytes", u.read_bytes}, {"bytes", u.storage_bytes}};
   };
   json.object(
-      {{"architecture", session.model().files.architecture},
+      {{"architecture", checkpoint.model().files.architecture},
        {"parameters", parameters_of(plan)},
        {"bytes", index.total_bytes()},
        {"files", index.files().size()}},
@@ -68,17 +68,19 @@ void write_inspection(JsonWriter& json, const Session& session, const ReadPlan& 
 void run(const CommonOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
-  SessionOptions options = session_options(o);
+  ModelOptions options = model_options(o);
   options.needs_head = false;
-  Session session(std::move(options));
-  const ReadPlan plan =
-      compile(session.model(), session.index(), session.options().quantize, {2 * MiB, 32 * MiB});
-  auto write = [&](JsonWriter& json) { write_inspection(json, session, plan); };
+  Planner planner(std::move(options));
+  Checkpoint& checkpoint = planner.checkpoint();
+  const ReadPlan plan = compile(checkpoint.model(), checkpoint.index(), planner.options().quantize,
+                                {2 * MiB, 32 * MiB});
+  auto write = [&](JsonWriter& json) { write_inspection(json, checkpoint, plan); };
   write_report(o, write, stop);
   if (o.json) return print_json(write);
-  print(fmt::format("{}, {:.2f} M parameters, {} in {} files\n", session.model().files.architecture,
-                    static_cast<double>(parameters_of(plan)) / 1e6,
-                    format_size(session.index().total_bytes()), session.index().files().size()));
+  print(fmt::format(
+      "{}, {:.2f} M parameters, {} in {} files\n", checkpoint.model().files.architecture,
+      static_cast<double>(parameters_of(plan)) / 1e6, format_size(checkpoint.index().total_bytes()),
+      checkpoint.index().files().size()));
   print(fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", "tensor", "dtype", "shape", "bytes",
                     "parameter"));
   for (const TensorPlan& t : plan.tensors)

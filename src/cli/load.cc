@@ -12,11 +12,12 @@ Json read_shape_json(const RememberedShape& read) {
           {"source", rate_source_name(read.source)}};
 }
 
-Json kv_cache_json(const Session& session) {
+Json kv_cache_json(const Planner& planner) {
   Json scales;
-  if (is_float8(session.kv_dtype()))
-    scales = session.model().root->kv_scales().empty() ? "token_and_head" : "checkpoint";
-  return {{"dtype", dtype_name(session.kv_dtype())}, {"scales", scales}};
+  if (is_float8(planner.kv_dtype()))
+    scales =
+        planner.checkpoint().model().root->kv_scales().empty() ? "token_and_head" : "checkpoint";
+  return {{"dtype", dtype_name(planner.kv_dtype())}, {"scales", scales}};
 }
 
 Json swaps_json(const BlockStats& s) {
@@ -44,16 +45,19 @@ Json engine_json(const EngineStats& s, double seconds) {
           {"sample_seconds", s.sample_seconds}};
 }
 
-void load_with_progress(Session& session, const CommonOptions& options, std::stop_token stop) {
+LoadedModel load_with_progress(Planner& planner, std::shared_ptr<const Placed> placed,
+                               const CommonOptions& options, std::stop_token stop) {
   LoadProgress progress;
   ProgressDisplay display(counts_of(progress), options.quiet);
-  session.load(progress, std::move(stop));
+  return LoadedModel(planner, std::move(placed), std::move(stop), &progress);
 }
 
-void place_and_load(Session& session, const CommonOptions& options, const RunShape& shape,
-                    std::stop_token stop) {
-  session.place(shape);
-  load_with_progress(session, options, std::move(stop));
+void load_with_progress(std::optional<LoadedModel>& model, Planner& planner,
+                        std::shared_ptr<const Placed> placed, const CommonOptions& options,
+                        std::stop_token stop) {
+  LoadProgress progress;
+  ProgressDisplay display(counts_of(progress), options.quiet);
+  model.emplace(planner, std::move(placed), std::move(stop), &progress);
 }
 
 void check_report_path(const CommonOptions& options) {

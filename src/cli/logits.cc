@@ -24,13 +24,15 @@ struct LogitsOptions : CommonOptions {
 
 constexpr size_t kBlock = MiB;  // of the file, written at a time
 
-TokenLists read_lists(const LogitsOptions& o, Session& session, const std::stop_token& stop) {
+TokenLists read_lists(const LogitsOptions& o, Planner& planner, const std::stop_token& stop) {
   TokenLists lists = read_token_lists(
       open_input(o.token_ids, "--token-ids", stop), "--token-ids " + o.token_ids,
-      static_cast<size_t>(session.max_model_len()),
-      [&](std::span<const int32_t> ids) { check_token_ids(ids, session.spec().vocab_size); },
-      [&](uint64_t bytes) { session.hold_input("--token-ids", bytes); });
-  session.hold_input({}, 0);  // from here on they are planned
+      static_cast<size_t>(planner.max_model_len()),
+      [&](std::span<const int32_t> ids) {
+        check_token_ids(ids, planner.checkpoint().spec().vocab_size);
+      },
+      [&](uint64_t bytes) { planner.machine().hold_input("--token-ids", bytes); });
+  planner.machine().hold_input({}, 0);  // from here on they are planned
   return lists;
 }
 
@@ -56,25 +58,26 @@ void run(const LogitsOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
   check_writable("--out", o.out);
-  Session session(session_options(o));
-  const TokenLists lists = read_lists(o, session, stop);
+  Planner planner(model_options(o));
+  const TokenLists lists = read_lists(o, planner, stop);
   auto longest = static_cast<int64_t>(lists.longest());
-  RunShape shape = session.run_shape(longest, longest, longest);
+  RunShape shape = planner.run_shape(longest, longest, longest);
   shape.output_bytes = kBlock;
   shape.text_bytes = lists.bytes();
-  place_and_load(session, o, shape, stop);
+  LoadedModel model = load_with_progress(planner, planner.place(shape), o, stop);
 
-  Buffer block(session.ledger(), Use::activations, "results", kBlock, Buffer::Touch::now);
+  Buffer block(planner.machine().ledger(), Use::activations, "results", kBlock, Buffer::Touch::now);
   auto tensor = [&](size_t i) {
-    return io::TensorToWrite{
-        fmt::format("logits.{}", i), DType::f32, {std::ssize(lists[i]), session.spec().vocab_size}};
+    return io::TensorToWrite{fmt::format("logits.{}", i),
+                             DType::f32,
+                             {std::ssize(lists[i]), planner.checkpoint().spec().vocab_size}};
   };
   io::SafetensorsWriter out(o.out, lists.size(), tensor, block.bytes(), stop);
   uint64_t hash = 0;
   for (size_t i = 0; i < lists.size(); ++i)
-    hash = write_logits(session.runner(), lists[i], out, stop);
+    hash = write_logits(model.runner(), lists[i], out, stop);
   out.finish();
-  RunReport report("logits", o, session, {{"load_seconds", session.load_report().seconds}});
+  RunReport report("logits", o, model, {{"load_seconds", model.report().seconds}});
   report.save(stop);
   if (o.json)
     print_json(

@@ -67,30 +67,30 @@ std::string rate_text(const Json& rates, const std::string& name) {
 }
 
 // Lists other budgets and schemes, with what they would bring.
-Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) {
+Json would_help(Planner& planner, const RunShape& shape, const MemoryPlan& now) {
   Json list = Json::array();
   if (!now.streams()) return list;
   auto consider = [&](const std::string& change, uint64_t budget, const QuantizeRequest& quantize) {
     try {
-      auto [memory, read] = session.what_if(shape, budget, quantize);
+      auto [memory, read] = planner.what_if(shape, budget, quantize);
       list.push_back(
           {{"change", change},
            {"tokens_per_second",
-            predict_speed(memory, read, session.rates().known(quantize)).tokens_per_second},
+            predict_speed(memory, read, planner.rates().known(quantize)).tokens_per_second},
            {"bytes_per_sweep", memory.sweep_bytes},
            {"needed_bytes", memory.needed()}});
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::no_fit) throw;
     }
   };
-  const QuantizeRequest& asked = session.options().quantize;
+  const QuantizeRequest& asked = planner.options().quantize;
   for (int percent : {125, 150, 200}) {
     if (!now.reads_disk()) break;
-    uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
+    uint64_t budget = planner.machine().budget() / 100 * static_cast<uint64_t>(percent);
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
   if (now.reads_disk()) {
-    auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
+    auto [resident, read] = planner.what_if(shape, UINT64_MAX, asked);
     uint64_t all = resident.needed() + 2 * MiB;
     consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
   }
@@ -98,7 +98,7 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) 
     QuantizeRequest fp8 = asked;
     fp8.scheme = *find_quant_scheme("fp8");
     fp8.to_bf16 = false;
-    consider("--quantization fp8", session.budget(), fp8);
+    consider("--quantization fp8", planner.machine().budget(), fp8);
   }
   return list;
 }
@@ -133,52 +133,52 @@ Json experts_json(const ReadPlan& read) {
           {"assumed_hit_rate", 1 - read.expert_misses()}};
 }
 
-Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
+Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
-  Prediction speed = predict_speed(memory, read, session.rates().known());
+  Prediction speed = predict_speed(memory, read, planner.rates().known());
   const DevicePlan& device = memory.device;
   const uint64_t least =
       smallest.needed() + MiB;  // a process is not the same to the page each time
-  const bool fits = session.fits(memory);
-  return {
-      {"fits", fits},
-      {"ranks", session.rank().size},
-      {"budget", session.budget()},
-      {"device_budget", session.device_budget()},
-      {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
-      {"needed_bytes", std::max(memory.needed(), fits ? std::min(least, session.budget()) : least)},
-      {"load_peak_bytes", memory.load_peak()},
-      {"run_peak_bytes", memory.run_peak()},
-      {"uses", uses_json(memory)},
-      {"device_uses",
-       {{"weights", device.weights},
-        {"staging", device.staging},
-        {"kv_cache", device.kv_cache},
-        {"activations", device.activations},
-        {"workspace", device.workspace},
-        {"draft_model", device.draft}}},
-      {"max_model_len", session.max_model_len()},
-      {"kv_cache", kv_cache_json(session)},
-      {"kv_blocks", memory.kv_blocks},
-      {"swap_blocks", {{"host", memory.swap_blocks}, {"disk", memory.disk_blocks}}},
-      {"chunk_rows", memory.chunk_rows},
-      {"read_bytes", read.read_bytes()},
-      {"bytes_per_sweep", memory.sweep_bytes},
-      {"bytes_of_first_sweep", memory.first_sweep_bytes},
-      {"host_bytes_per_sweep", memory.host_sweep_bytes},
-      {"experts", experts_json(read)},
-      {"cpu_bytes_per_sweep", memory.host_multiplied_bytes},
-      {"cpu_rows", cpu_rows_json(read)},
-      {"load_seconds", speed.load_seconds},
-      {"tokens_per_second", speed.tokens_per_second},
-      {"rates", rates_json(session.rates().known())},
-      {"read_shape", read_shape_json(session.rates().read_shape())},
-      {"would_help", only_faster(would_help(session, shape, memory), speed.tokens_per_second)},
-      {"smallest",
-       {{"memory", fits ? std::min(least, session.budget()) : least},
-        {"device_memory", smallest.device.peak()}}},
-      {"ignored_tensors", read.ignored},
-      {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
+  const bool fits = planner.fits(memory);
+  return {{"fits", fits},
+          {"ranks", planner.rank().size},
+          {"budget", planner.machine().budget()},
+          {"device_budget", planner.machine().device_budget()},
+          {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
+          {"needed_bytes",
+           std::max(memory.needed(), fits ? std::min(least, planner.machine().budget()) : least)},
+          {"load_peak_bytes", memory.load_peak()},
+          {"run_peak_bytes", memory.run_peak()},
+          {"uses", uses_json(memory)},
+          {"device_uses",
+           {{"weights", device.weights},
+            {"staging", device.staging},
+            {"kv_cache", device.kv_cache},
+            {"activations", device.activations},
+            {"workspace", device.workspace},
+            {"draft_model", device.draft}}},
+          {"max_model_len", planner.max_model_len()},
+          {"kv_cache", kv_cache_json(planner)},
+          {"kv_blocks", memory.kv_blocks},
+          {"swap_blocks", {{"host", memory.swap_blocks}, {"disk", memory.disk_blocks}}},
+          {"chunk_rows", memory.chunk_rows},
+          {"read_bytes", read.read_bytes()},
+          {"bytes_per_sweep", memory.sweep_bytes},
+          {"bytes_of_first_sweep", memory.first_sweep_bytes},
+          {"host_bytes_per_sweep", memory.host_sweep_bytes},
+          {"experts", experts_json(read)},
+          {"cpu_bytes_per_sweep", memory.host_multiplied_bytes},
+          {"cpu_rows", cpu_rows_json(read)},
+          {"load_seconds", speed.load_seconds},
+          {"tokens_per_second", speed.tokens_per_second},
+          {"rates", rates_json(planner.rates().known())},
+          {"read_shape", read_shape_json(planner.rates().read_shape())},
+          {"would_help", only_faster(would_help(planner, shape, memory), speed.tokens_per_second)},
+          {"smallest",
+           {{"memory", fits ? std::min(least, planner.machine().budget()) : least},
+            {"device_memory", smallest.device.peak()}}},
+          {"ignored_tensors", read.ignored},
+          {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
 }
 
 // With a column for host memory where that is not what the device computes with.
@@ -202,29 +202,30 @@ std::string units_text(const Json& units, bool device) {
 std::string size_text(const Json& bytes) { return format_size(bytes.get<uint64_t>()); }
 
 // Describes the memory that is needed, and each use of it.
-std::string needs_text(const Session& session, const Json& plan) {
+std::string needs_text(const Planner& planner, const Json& plan) {
   auto mib = [&](const char* which) {
     return ceil_div(plan.at("smallest").at(which).get<int64_t>(), static_cast<int64_t>(MiB));
   };
   std::string text =
       fmt::format("{}: needs {} of {}\nsmallest     --memory {}MiB",
                   plan.at("fits").get<bool>() ? "fits" : "does not fit",
-                  format_need(plan.at("needed_bytes").get<uint64_t>(), session.budget()),
-                  format_size(session.budget()), mib("memory"));
-  text += session.device_budget() > 0
+                  format_need(plan.at("needed_bytes").get<uint64_t>(), planner.machine().budget()),
+                  format_size(planner.machine().budget()), mib("memory"));
+  text += planner.machine().device_budget() > 0
               ? fmt::format(" --device-memory {}MiB\n", mib("device_memory"))
               : "\n";
-  if (session.options().longest_model_len)
-    text += fmt::format("longest      {} tokens a sequence\n", session.max_model_len());
+  if (planner.options().longest_model_len)
+    text += fmt::format("longest      {} tokens a sequence\n", planner.max_model_len());
   const auto add_uses = [&](const char* uses) {
     for (const auto& [use, bytes] : plan.at(uses).items())
       if (bytes != 0) text += fmt::format("  {:<12} {:>10}\n", use, size_text(bytes));
   };
   add_uses("uses");
-  if (session.device_budget() > 0) {
+  if (planner.machine().device_budget() > 0) {
     text +=
         fmt::format("device       {} of {}: {}\n", size_text(plan.at("peak_bytes").at("device")),
-                    format_size(session.device_budget()), session.backend().device().info().name);
+                    format_size(planner.machine().device_budget()),
+                    planner.machine().backend().device().info().name);
     add_uses("device_uses");
   }
   if (const Json& scales = plan.at("kv_cache").at("scales"); !scales.is_null())
@@ -293,9 +294,9 @@ std::string speed_text(const Json& plan) {
   return text;
 }
 
-std::string plan_text(const Session& session, const Json& plan) {
-  std::string text = needs_text(session, plan) + speed_text(plan) +
-                     units_text(plan.at("units"), session.device_budget() > 0);
+std::string plan_text(const Planner& planner, const Json& plan) {
+  std::string text = needs_text(planner, plan) + speed_text(plan) +
+                     units_text(plan.at("units"), planner.machine().device_budget() > 0);
   if (!plan.at("ignored_tensors").empty()) {
     text += lines_for_terminal(
         fmt::format("not read     {}\n",
@@ -308,45 +309,45 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
   check_speculation(o.generation);
-  SessionOptions options = session_options(o);
+  ModelOptions options = model_options(o);
   options.prompt_cache = !o.generation.prompt_cache.empty();
   options.needs_head = false;
-  Session session(std::move(options));
-  std::unique_ptr<Session> draft = open_draft(session, o.generation);
+  Planner planner(std::move(options));
+  std::unique_ptr<Planner> draft = open_draft(planner, o.generation);
   // --max-model-len auto: as long as fits.
-  bool longest = session.options().longest_model_len;
-  int64_t tokens = longest ? session.max_model_len()
-                           : std::min(o.prompt_tokens + o.max_tokens, session.max_model_len());
+  bool longest = planner.options().longest_model_len;
+  int64_t tokens = longest ? planner.max_model_len()
+                           : std::min(o.prompt_tokens + o.max_tokens, planner.max_model_len());
   const int64_t prompt = std::min(o.prompt_tokens, tokens);
   Request request;
   request.max_tokens = tokens - prompt;
   request.sampling = sampling_params(o.generation.sampling);
-  request.sampling.grammar = find_grammar(o.grammar, session, stop);
-  RunShapes shapes = run_shapes(session, o.generation, request, prompt, o.max_num_seqs);
+  request.sampling.grammar = find_grammar(o.grammar, planner.checkpoint(), stop);
+  RunShapes shapes = run_shapes(planner, o.generation, request, prompt, o.max_num_seqs);
   if (draft) {
     const RunShape own = DraftModel::shape(*draft, tokens, prompt);
     shapes.least = draft->least_beside(own, shapes.least);
-    shapes.shape = draft->place_beside(session, own, shapes.shape);
+    draft->place_beside(planner, own, shapes.shape);
   }
   const RunShape& shape = shapes.shape;
-  MemoryPlan memory = session.predict(shape);
-  MemoryPlan smallest = session.smallest(shapes.least);
-  ReadPlan read = session.read_plan_for(memory, session.options().quantize);
-  Json plan = plan_json(session, shape, memory, smallest, read);
+  MemoryPlan memory = planner.predict(shape);
+  MemoryPlan smallest = planner.smallest(shapes.least);
+  ReadPlan read = planner.read_plan_for(memory, planner.options().quantize);
+  Json plan = plan_json(planner, shape, memory, smallest, read);
   write_report(o, [&](JsonWriter& json) { json.value(plan); }, stop);
   if (o.json) {
     print_json(plan);
   } else {
-    print(plan_text(session, plan));
+    print(plan_text(planner, plan));
   }
   if (!plan.at("fits").get<bool>()) {
-    if (memory.needed() > session.budget())
+    if (memory.needed() > planner.machine().budget())
       fail(ErrorKind::no_fit, "the model needs {}, but the budget is {}",
-           format_need(plan.at("needed_bytes").get<uint64_t>(), session.budget()),
-           format_size(session.budget()));
+           format_need(plan.at("needed_bytes").get<uint64_t>(), planner.machine().budget()),
+           format_size(planner.machine().budget()));
     fail(ErrorKind::no_fit, "the model needs {} of the device, but --device-memory is {}",
-         format_need(memory.device.peak(), session.device_budget()),
-         format_size(session.device_budget()));
+         format_need(memory.device.peak(), planner.machine().device_budget()),
+         format_size(planner.machine().device_budget()));
   }
 }
 

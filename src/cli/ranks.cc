@@ -17,6 +17,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/engine/ranks.h"
 #include "src/ranks/mpi_group.h"
 
 namespace sluice::cli {
@@ -123,7 +124,7 @@ void check_ranks(const CommonOptions& o, int ranks) {
   }
 }
 
-// Rank 0's work: an error before it has a session is that of all ranks.
+// Rank 0's work: an error before it has a planner is that of all ranks.
 void lead_ranks(const Group& group, const std::function<void()>& lead) {
   try {
     lead();
@@ -133,19 +134,20 @@ void lead_ranks(const Group& group, const std::function<void()>& lead) {
   }
 }
 
-// Makes this rank's session and does what rank 0 does. Only an error that rank 0 cannot hear of is
+// Makes this rank's planner and does what rank 0 does. Only an error that rank 0 cannot hear of is
 // said here.
 void follow_ranks(const CommonOptions& o, const std::stop_token& stop, bool needs_head) {
   log::set_level(log::Level::off);
-  SessionOptions options;
+  ModelOptions options;
   try {
-    options = session_options(o);
+    options = model_options(o);
   } catch (const Error& e) {
     o.ranks->agree(&e);
   }
   options.needs_head = needs_head;
   try {
-    Session(std::move(options)).follow(stop);
+    Planner planner(std::move(options));
+    follow(planner, stop);
   } catch (const Error& e) {
     if (!o.ranks->is_over()) o.ranks->break_off();
     if (o.ranks->is_broken()) log::show(fmt::format("sluice: {}\n", one_line(e.what())));

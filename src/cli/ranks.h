@@ -17,7 +17,7 @@ struct StartRanks {
 
 // Does a verb's work on rank 0, or on one rank alone: `lead`. If a launcher has started several
 // ranks, joins them before, so that `options` has their group; the others follow rank 0 to its end,
-// without results or messages. `needs_head`: as the verb's session has it. Throws StartRanks where
+// without results or messages. `needs_head`: as the verb's planner has it. Throws StartRanks where
 // ranks are asked for and not there.
 void on_ranks(CommonOptions& options, const std::stop_token& stop, bool needs_head,
               const std::function<void()>& lead);

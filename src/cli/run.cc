@@ -19,48 +19,49 @@ namespace sluice::cli {
 namespace {
 
 // Reads no more of the text than a sequence may have.
-std::vector<int32_t> text_ids(TextIds& text, Session& session) {
-  if (text.read(static_cast<size_t>(session.max_model_len()))) {
+std::vector<int32_t> text_ids(TextIds& text, Planner& planner) {
+  if (text.read(static_cast<size_t>(planner.max_model_len()))) {
     fail(ErrorKind::usage,
          "the prompt has {} tokens or more, but a sequence may have {} with its continuation "
          "(--max-model-len)",
-         session.max_model_len(), session.max_model_len());
+         planner.max_model_len(), planner.max_model_len());
   }
-  session.hold_input({}, 0);
+  planner.machine().hold_input({}, 0);
   return {text.ids().begin(), text.ids().end()};
 }
 
-std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
+std::vector<int32_t> prompt_file_ids(const RunOptions& o, Planner& planner,
                                      const std::stop_token& stop) {
-  TextIds text(session, open_input(*o.prompt_file, "--prompt-file", stop));
-  return text_ids(text, session);
+  TextIds text(planner, open_input(*o.prompt_file, "--prompt-file", stop));
+  return text_ids(text, planner);
 }
 
 // Returns the ids of piped input, which is the prompt where no option gives one.
-std::vector<int32_t> piped_ids(Session& session, const std::stop_token& stop) {
+std::vector<int32_t> piped_ids(Planner& planner, const std::stop_token& stop) {
   constexpr const char* kHow =
       "give a prompt: sluice run MODEL \"TEXT\", or one of --prompt-file, --token-ids and "
       "--messages; sluice chat MODEL is for conversations";
   if (isatty(STDIN_FILENO) == 1) fail(ErrorKind::usage, kHow);
-  TextIds text(session, open_input("-", "the prompt on", stop), false);
-  std::vector<int32_t> ids = text_ids(text, session);
+  TextIds text(planner, open_input("-", "the prompt on", stop), false);
+  std::vector<int32_t> ids = text_ids(text, planner);
   if (text.empty()) fail(ErrorKind::usage, kHow);
   return ids;
 }
 
 // The template prints the special tokens itself.
-std::vector<int32_t> message_ids(const RunOptions& o, Session& session,
+std::vector<int32_t> message_ids(const RunOptions& o, Planner& planner,
                                  const std::stop_token& stop) {
-  ChatTemplate chat_template = open_chat_template(o.chat, session.chat_files(), o.model, stop);
+  ChatTemplate chat_template =
+      open_chat_template(o.chat, planner.checkpoint().chat_files(), o.model, stop);
   const std::string text = render_messages(o.chat, chat_template, stop, [&](uint64_t bytes) {
-    session.hold_input("the chat template", bytes);
+    planner.machine().hold_input("the chat template", bytes);
   });
-  std::vector<int32_t> ids = session.need_tokenizer().encode(text, false);
-  session.hold_input({}, 0);
+  std::vector<int32_t> ids = planner.checkpoint().need_tokenizer().encode(text, false);
+  planner.machine().hold_input({}, 0);
   return ids;
 }
 
-std::vector<int32_t> prompt_ids(const RunOptions& o, Session& session,
+std::vector<int32_t> prompt_ids(const RunOptions& o, Planner& planner,
                                 const std::stop_token& stop) {
   int given = int(o.text.has_value()) + int(o.prompt.has_value()) + int(o.prompt_file.has_value()) +
               int(o.token_ids.has_value()) + int(o.chat.messages.has_value());
@@ -68,37 +69,38 @@ std::vector<int32_t> prompt_ids(const RunOptions& o, Session& session,
     fail(ErrorKind::usage,
          "give the prompt once: as a text behind MODEL, or as one of --prompt, --prompt-file, "
          "--token-ids and --messages");
-  if (given == 0) return piped_ids(session, stop);
-  if (o.chat.messages) return message_ids(o, session, stop);
+  if (given == 0) return piped_ids(planner, stop);
+  if (o.chat.messages) return message_ids(o, planner, stop);
   if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
-  if (o.prompt_file) return prompt_file_ids(o, session, stop);
-  return session.need_tokenizer().encode(o.text ? *o.text : *o.prompt, true);
+  if (o.prompt_file) return prompt_file_ids(o, planner, stop);
+  return planner.checkpoint().need_tokenizer().encode(o.text ? *o.text : *o.prompt, true);
 }
 
-Request make_request(const RunOptions& o, Session& session, const std::stop_token& stop) {
+Request make_request(const RunOptions& o, Planner& planner, const std::stop_token& stop) {
   Request request;
-  request.prompt = prompt_ids(o, session, stop);
+  request.prompt = prompt_ids(o, planner, stop);
   int64_t prompt = std::ssize(request.prompt);
-  if (prompt >= session.max_model_len()) {
+  if (prompt >= planner.max_model_len()) {
     fail(ErrorKind::usage,
          "the prompt has {} tokens, but --max-model-len allows {} with the answer; shorten the "
          "prompt or raise --max-model-len",
-         prompt, session.max_model_len());
+         prompt, planner.max_model_len());
   }
-  request.max_tokens = std::min(o.max_tokens, session.max_model_len() - prompt);
+  request.max_tokens = std::min(o.max_tokens, planner.max_model_len() - prompt);
   request.sampling = sampling_params(o.generation.sampling);
-  request.sampling.grammar = find_grammar(o.grammar, session, stop);
+  request.sampling.grammar = find_grammar(o.grammar, planner.checkpoint(), stop);
   request.stop = o.stop;
-  if (!o.ignore_eos) request.eos_ids = session.model().files.eos_ids;
-  check_request(request, session.spec().vocab_size, session.tokenizer() != nullptr);
+  if (!o.ignore_eos) request.eos_ids = planner.checkpoint().model().files.eos_ids;
+  check_request(request, planner.checkpoint().spec().vocab_size,
+                planner.checkpoint().tokenizer() != nullptr);
   return request;
 }
 
-Json timings_json(const Session& session, size_t prompt, int64_t prefix, const RequestResult& r) {
+Json timings_json(const LoadedModel& model, size_t prompt, int64_t prefix, const RequestResult& r) {
   auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0.0; };
   auto computed = static_cast<double>(std::max<int64_t>(static_cast<int64_t>(prompt) - prefix, 0));
   size_t later = r.ids.empty() ? 0 : r.ids.size() - 1;
-  return {{"load_seconds", session.load_report().seconds},
+  return {{"load_seconds", model.report().seconds},
           {"prompt_tokens", prompt},
           {"prefix_tokens", prefix},
           {"prefill_seconds", r.prefill_seconds},
@@ -172,10 +174,10 @@ void check_tokens(const RunOptions& o) {
 // The file of --prompt-cache.
 class StoredPrompt {
  public:
-  StoredPrompt(Session& session, const std::string& path, std::vector<int32_t> prompt)
-      : runner_(session.runner()),
+  StoredPrompt(LoadedModel& model, const std::string& path, std::vector<int32_t> prompt)
+      : runner_(model.runner()),
         prompt_(std::move(prompt)),
-        cache_(session.prompt_cache(path, std::ssize(prompt_))) {
+        cache_(model.prompt_cache(path, std::ssize(prompt_))) {
     int64_t tokens = runner_.restore(cache_, prompt_);
     if (tokens > 0)
       log::info("{}: keys and values of the first {} of {} prompt tokens", path, tokens,
@@ -212,21 +214,22 @@ void run(const RunOptions& o, SignalWatch& signals) {
   check_report_path(o);
   check_prompt_cache(o);
   check_tokens(o);
-  SessionOptions options = session_options(o);
+  ModelOptions options = model_options(o);
   options.prompt_cache = !o.generation.prompt_cache.empty();
-  Session session(std::move(options));
-  std::unique_ptr<Session> draft = open_draft(session, o.generation);
-  Request request = make_request(o, session, stop);
+  Planner planner(std::move(options));
+  std::unique_ptr<Planner> draft = open_draft(planner, o.generation);
+  Request request = make_request(o, planner, stop);
   int64_t prompt = std::ssize(request.prompt);
-  RunModels models(o, session, std::move(draft), request, prompt, stop);
+  RunModels models(o, planner, std::move(draft), request, prompt, stop);
+  LoadedModel& model = models.model();
   models.prepare(request);
-  Lease logprobs =
-      session.ledger().lease(Place::host, Use::activations, "logprobs", result_bytes(request));
+  Lease logprobs = planner.machine().ledger().lease(Place::host, Use::activations, "logprobs",
+                                                    result_bytes(request));
 
   std::optional<StoredPrompt> stored;
   if (!o.generation.prompt_cache.empty())
-    stored.emplace(session, o.generation.prompt_cache, request.prompt);
-  Engine engine(session.runner(), session.tokenizer(), 1);
+    stored.emplace(model, o.generation.prompt_cache, request.prompt);
+  Engine engine(model.runner(), planner.checkpoint().tokenizer(), 1);
   OutputId id{engine.add(std::move(request)), 0};
   int followed = 0;
   while (!engine.idle()) {
@@ -234,18 +237,18 @@ void run(const RunOptions& o, SignalWatch& signals) {
       if (!o.json) print_speech(out.text);
     }
     if (stored && engine.stats().generated_tokens > 0) stored->save();
-    follow_limits(session, signals.shrink(), followed);
+    follow_limits(model, signals.shrink(), followed);
   }
-  session.learn_pass(engine.stats().pass_seconds);
+  model.learn_pass(engine.stats().pass_seconds);
   RequestResult result = engine.take(id);
   if (!result.error.empty()) fail(ErrorKind::runtime, "{}", result.error);
-  if (!o.json && session.tokenizer() == nullptr)
+  if (!o.json && planner.checkpoint().tokenizer() == nullptr)
     print(fmt::format("{}\n", fmt::join(result.ids, ",")));
-  if (!o.json && session.tokenizer() != nullptr) print("\n");
+  if (!o.json && planner.checkpoint().tokenizer() != nullptr) print("\n");
 
   RunReport report(
-      "run", o, session,
-      timings_json(session, static_cast<size_t>(prompt), engine.stats().prefix_tokens, result));
+      "run", o, model,
+      timings_json(model, static_cast<size_t>(prompt), engine.stats().prefix_tokens, result));
   report.save(stop);
   if (o.json) print_result(result, report, o.generation.sampling.params.logprobs.has_value());
   log::info("\n{}\nlast logits {:016x}", report.summary(), result.logits_hash);
@@ -263,23 +266,24 @@ uint64_t conversation_bytes(int64_t tokens) {
 
 }  // namespace
 
-RunModels::RunModels(const RunOptions& o, Session& session, std::unique_ptr<Session> draft,
+RunModels::RunModels(const RunOptions& o, Planner& planner, std::unique_ptr<Planner> draft,
                      const Request& longest, int64_t prompt_tokens, const std::stop_token& stop)
-    : draft_session_(std::move(draft)) {
+    : draft_planner_(std::move(draft)) {
   const int64_t tokens = prompt_tokens + longest.max_tokens;
-  RunShapes shapes = run_shapes(session, o.generation, longest, prompt_tokens, 1,
+  RunShapes shapes = run_shapes(planner, o.generation, longest, prompt_tokens, 1,
                                 o.interactive ? conversation_bytes(tokens) : 0);
-  if (draft_session_) {
-    const RunShape own = DraftModel::shape(*draft_session_, tokens, prompt_tokens);
-    shapes.shape = draft_session_->place_beside(session, own, shapes.shape);
+  std::shared_ptr<const Placed> draft_placed;
+  if (draft_planner_) {
+    const RunShape own = DraftModel::shape(*draft_planner_, tokens, prompt_tokens);
+    draft_placed = draft_planner_->place_beside(planner, own, shapes.shape);
   }
-  session.place(shapes.shape);
+  const std::shared_ptr<const Placed> placed = planner.place(shapes.shape);
   lookup_ = shapes.lookup;
-  if (draft_session_) {
-    load_with_progress(*draft_session_, o, stop);
-    draft_.emplace(draft_session_->runner(), draft_session_->max_model_len());
+  if (draft_planner_) {
+    load_with_progress(draft_model_, *draft_planner_, draft_placed, o, stop);
+    draft_.emplace(draft_model_->runner(), draft_planner_->max_model_len());
   }
-  load_with_progress(session, o, stop);
+  load_with_progress(model_, planner, placed, o, stop);
 }
 
 void RunModels::prepare(Request& request) {

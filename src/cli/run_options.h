@@ -43,14 +43,17 @@ struct RunOptions : CommonOptions {
 class RunModels {
  public:
   // `longest`: a request with as many tokens as any will have; `prompt_tokens`: of them its
-  // prompt's. `draft`: of open_draft(). The sessions have not been placed.
-  RunModels(const RunOptions& options, Session& session, std::unique_ptr<Session> draft,
+  // prompt's. `draft`: of open_draft(). Nothing has been placed.
+  RunModels(const RunOptions& options, Planner& planner, std::unique_ptr<Planner> draft,
             const Request& longest, int64_t prompt_tokens, const std::stop_token& stop);
+  LoadedModel& model() { return *model_; }
   // Lets tokens be guessed, as the options say.
   void prepare(Request& request);
 
  private:
-  std::unique_ptr<Session> draft_session_;
+  std::unique_ptr<Planner> draft_planner_;
+  std::optional<LoadedModel> draft_model_;
+  std::optional<LoadedModel> model_;
   std::optional<DraftModel> draft_;
   bool lookup_ = false;
 };

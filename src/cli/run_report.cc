@@ -10,9 +10,9 @@ namespace {
 
 constexpr const char* kReportSchema = "sluice.report/1";
 
-Json spill_json(const Session& session) {
-  if (session.spill() == nullptr) return {};
-  Spill::Report r = session.spill()->report();
+Json spill_json(const LoadedModel& model) {
+  if (model.spill() == nullptr) return {};
+  Spill::Report r = model.spill()->report();
   if (r.paths.empty()) return {};
   Json copies = Json::array();
   for (const auto& path : r.paths) copies.push_back(path.string());
@@ -37,15 +37,16 @@ QuantizationErrors errors_in(const LoadReport& load) {
 
 }  // namespace
 
-RunReport::RunReport(std::string verb, const CommonOptions& options, Session& session, Json timings)
+RunReport::RunReport(std::string verb, const CommonOptions& options, LoadedModel& model,
+                     Json timings)
     : verb_(std::move(verb)),
       options_(options),
-      session_(session),
+      model_(model),
       timings_(std::move(timings)),
-      scheduler_(scheduler_json(session.scheduler_slice())),
-      spill_(spill_json(session)),
-      stream_(session.stream_report()) {
-  if (is_written()) samples_ = session.timeline().samples();
+      scheduler_(scheduler_json(model.scheduler_slice())),
+      spill_(spill_json(model)),
+      stream_(model.stream_report()) {
+  if (is_written()) samples_ = model.planner().machine().timeline().samples();
 }
 
 // Writes to nowhere what is written later, so that the memory that this takes is there when the
@@ -53,8 +54,8 @@ RunReport::RunReport(std::string verb, const CommonOptions& options, Session& se
 const MemoryReport& RunReport::memory() {
   if (memory_) return *memory_;
   auto measure = [&](Timeline timeline) {
-    return measure_memory(session_.ledger(), timeline, session_.predicted_peak(),
-                          session_.predicted_device_peak());
+    return measure_memory(model_.planner().machine().ledger(), timeline, model_.predicted_peak(),
+                          model_.predicted_device_peak());
   };
   if (!is_written()) return memory_.emplace(measure(Timeline::left_out));
   memory_ = measure(Timeline::included);
@@ -72,7 +73,7 @@ void RunReport::save(const std::stop_token& stop) {
 }
 
 Json RunReport::load_figures() const {
-  const LoadReport& load = session_.load_report();
+  const LoadReport& load = model_.report();
   const double seconds = std::max(load.seconds, 1e-9);
   const double needed = static_cast<double>(std::max<uint64_t>(load.needed_bytes, 1));
   return {{"seconds", load.seconds},
@@ -80,16 +81,16 @@ Json RunReport::load_figures() const {
           {"bytes_needed", load.needed_bytes},
           {"read_amplification", static_cast<double>(load.io.bytes_read) / needed},
           {"bytes_per_second", static_cast<double>(load.io.bytes_read) / seconds},
-          {"weights_bytes", session_.memory_plan().all_weights()},
+          {"weights_bytes", model_.memory_plan().all_weights()},
           {"reader", load.reader},
-          {"read_shape", read_shape_json(session_.rates().read_shape())},
+          {"read_shape", read_shape_json(model_.planner().rates().read_shape())},
           {"reads", load.io.reads},
           {"retries", load.io.retries}};
 }
 
 void RunReport::write_tensors(JsonWriter& json) const {
   json.begin_array();
-  for (const TensorReport& t : session_.load_report().tensors) {
+  for (const TensorReport& t : model_.report().tensors) {
     Json item{{"name", t.name()},
               {"stored", t.stored()},
               {"kept", t.kept()},
@@ -123,19 +124,19 @@ Json experts_json(const StreamReport& stream) {
 // Null for one rank.
 Json RunReport::ranks() const {
   Json ranks;
-  for (const RankLoad& load : session_.rank_loads())
+  for (const RankLoad& load : model_.rank_loads())
     ranks.push_back({{"bytes_read", load.bytes_read}, {"weights_bytes", load.weights}});
   return ranks;
 }
 
 Json RunReport::stream_figures() const {
   if (!stream_) return {};
-  return {{"bytes_per_sweep", session_.memory_plan().sweep_bytes},
+  return {{"bytes_per_sweep", model_.memory_plan().sweep_bytes},
           {"bytes_read", stream_->io.bytes_read},
           {"bytes_from_spill", stream_->spilled_bytes},
-          {"host_bytes_per_sweep", session_.memory_plan().host_sweep_bytes},
-          {"cpu_bytes_per_sweep", session_.memory_plan().host_multiplied_bytes},
-          {"cpu_rows", session_.cpu_rows()},
+          {"host_bytes_per_sweep", model_.memory_plan().host_sweep_bytes},
+          {"cpu_bytes_per_sweep", model_.memory_plan().host_multiplied_bytes},
+          {"cpu_rows", model_.planner().cpu_rows()},
           {"bytes_from_host", stream_->host_bytes},
           {"reads", stream_->io.reads},
           {"retries", stream_->io.retries},
@@ -151,7 +152,7 @@ void RunReport::write_units(JsonWriter& json) const {
     const sluice::UnitStalls& stalls = stream_->units[u];
     if (stalls.bytes == 0) continue;
     json.value(
-        {{"name", session_.read_plan().units[u].name},
+        {{"name", model_.read_plan().units[u].name},
          {"bytes", stalls.bytes},
          {"stalls", {{"disk", stalls.disk}, {"compute", stalls.compute}, {"copy", stalls.copy}}}});
   }
@@ -168,10 +169,10 @@ void RunReport::write(JsonWriter& json) const {
   const Json small{{"schema", kReportSchema},
                    {"verb", verb_},
                    {"model", options_.model},
-                   {"architecture", session_.model().files.architecture},
-                   {"quantization", session_.options().quantize.name()},
+                   {"architecture", model_.planner().checkpoint().model().files.architecture},
+                   {"quantization", model_.planner().options().quantize.name()},
                    {"spill", spill_},
-                   {"kv_cache", kv_cache_json(session_)},
+                   {"kv_cache", kv_cache_json(model_.planner())},
                    {"ranks", ranks()},
                    {"scheduler", scheduler_},
                    {"timings", timings_}};
@@ -189,9 +190,9 @@ std::string RunReport::summary() {
   const Json sections{{"load", load_figures()},
                       {"stream", stream_figures()},
                       {"spill", spill_},
-                      {"kv_cache", kv_cache_json(session_)},
+                      {"kv_cache", kv_cache_json(model_.planner())},
                       {"timings", timings_}};
-  return summary_text(sections, errors_in(session_.load_report()), memory(), "report");
+  return summary_text(sections, errors_in(model_.report()), memory(), "report");
 }
 
 }  // namespace sluice::cli

@@ -13,9 +13,9 @@ namespace sluice::cli {
 
 class RunReport {
  public:
-  // Takes down what the session would forget when it releases its weights; it is not measured yet.
+  // Takes down what the model would forget when it gives up its weights; it is not measured yet.
   // `timings` may be any object.
-  RunReport(std::string verb, const CommonOptions& options, Session& session, Json timings);
+  RunReport(std::string verb, const CommonOptions& options, LoadedModel& model, Json timings);
 
   // Writes the whole to --report, where that is given.
   void save(const std::stop_token& stop);
@@ -38,7 +38,7 @@ class RunReport {
 
   std::string verb_;
   const CommonOptions& options_;
-  Session& session_;
+  LoadedModel& model_;
   Json timings_;
   Json scheduler_;
   Json spill_;

@@ -132,11 +132,12 @@ Service::Options service_options(const ServeOptions& o) {
 constexpr uint64_t kLeastRequestMemory = 2 * MiB;
 
 // Returns the memory for connections and requests [bytes], by default a share of the budget.
-uint64_t request_memory(const ServeOptions& o, const Session& session) {
+uint64_t request_memory(const ServeOptions& o, const Planner& planner) {
   constexpr uint64_t kShare = 16, kMost = 256 * MiB;
-  const uint64_t bytes = o.request_memory
-                             ? parse_size("--request-memory", *o.request_memory, session.budget())
-                             : std::clamp(session.budget() / kShare, kLeastRequestMemory, kMost);
+  const uint64_t bytes =
+      o.request_memory
+          ? parse_size("--request-memory", *o.request_memory, planner.machine().budget())
+          : std::clamp(planner.machine().budget() / kShare, kLeastRequestMemory, kMost);
   if (bytes < kLeastRequestMemory) {
     fail(ErrorKind::usage, "--request-memory {}: must be at least {}", *o.request_memory,
          format_size(kLeastRequestMemory));
@@ -173,9 +174,10 @@ class Server {
   std::stop_source end_passes_;  // and loads; after stop_, answers may still end
   const std::atomic<int>& shrink_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::optional<Session> session_;
+  std::optional<Planner> planner_;
   Lease held_;
   LoadProgress progress_;
+  std::optional<LoadedModel> model_;
   std::optional<ChatTemplate> chat_template_;
   std::string no_chat_;
   int64_t max_model_len_ = 0;
@@ -188,35 +190,35 @@ class Server {
 
 void Server::load() {
   service_.set_loading(progress_);
-  SessionOptions options = session_options(options_);
+  ModelOptions options = model_options(options_);
   options.needs_head = false;
   options.touch = Buffer::Touch::lazily;  // who asks first does not wait for the room of many
-  session_.emplace(std::move(options));
-  Session& session = *session_;
-  session.need_tokenizer();
+  planner_.emplace(std::move(options));
+  Planner& planner = *planner_;
+  planner.checkpoint().need_tokenizer();
   open_template();
   const ServeShape shape = choose_shape();
   max_model_len_ = shape.max_model_len;
   sequences_ = shape.width.sequences;
-  session.place(shape.width.shape);
-  held_ = session.ledger().lease(Place::host, Use::activations, "requests",
-                                 Buffer::charged_bytes(memory_.bytes()));
+  const std::shared_ptr<const Placed> placed = planner.place(shape.width.shape);
+  held_ = planner.machine().ledger().lease(Place::host, Use::activations, "requests",
+                                           Buffer::charged_bytes(memory_.bytes()));
   const ProgressDisplay display(counts_of(progress_), options_.quiet);
   const std::stop_callback on_stop(stop_, [this] { end_passes_.request_stop(); });
-  session.load(progress_, end_passes_.get_token());
+  model_.emplace(planner, placed, end_passes_.get_token(), &progress_);
 }
 
 // A small budget has room for as much as it must have of requests, where it has none for more.
 ServeShape Server::choose_shape() {
   const std::optional<std::string>& length = options_.max_model_len;
-  const bool chosen = length && (*length != "auto" || session_->options().longest_model_len);
+  const bool chosen = length && (*length != "auto" || planner_->options().longest_model_len);
   auto choose = [&](uint64_t bytes) {
-    ServeShape shape = choose_serve_shape(*session_, chosen ? session_->max_model_len() : 0,
+    ServeShape shape = choose_serve_shape(*planner_, chosen ? planner_->max_model_len() : 0,
                                           options_.max_num_seqs, bytes);
     memory_.enlarge(bytes);
     return shape;
   };
-  const uint64_t wanted = request_memory(options_, *session_);
+  const uint64_t wanted = request_memory(options_, *planner_);
   if (options_.request_memory || wanted == kLeastRequestMemory) return choose(wanted);
   try {
     return choose(wanted);
@@ -234,7 +236,8 @@ void Server::open_template() {
                                                .tools = {},
                                                .variables = {},
                                                .tool_format = options_.tool_format},
-                                              session_->chat_files(), options_.model, stop_));
+                                              planner_->checkpoint().chat_files(), options_.model,
+                                              stop_));
     log::info("tools: {}", chat_template_->tool_support().description());
   } catch (const Error& e) {
     if (options_.chat_template || e.kind() != ErrorKind::refused) throw;
@@ -245,14 +248,14 @@ void Server::open_template() {
 
 SamplingParams Server::defaults() const {
   SamplingParams sampling{.temperature = 1};
-  if (const std::optional<Json> config = session_->generation_config())
+  if (const std::optional<Json> config = planner_->checkpoint().generation_config())
     take_sampling_defaults(*config, [](const std::string&) { return false; }, sampling);
   return sampling;
 }
 
 // Returns the rules of the model's files; --pooling replaces theirs.
 EmbeddingRules Server::embedding_rules() const {
-  EmbeddingRules rules = session_->embedding_rules();
+  EmbeddingRules rules = planner_->checkpoint().embedding_rules();
   if (!rules.refusal.empty()) {
     log::warning("{}: {}", rules.refusal,
                  options_.pooling ? "only --pooling is applied" : "/v1/embeddings is refused");
@@ -264,19 +267,19 @@ EmbeddingRules Server::embedding_rules() const {
 }
 
 void Server::run() {
-  loop_.emplace(*session_, sequences_, shrink_, end_passes_.get_token());
+  loop_.emplace(*model_, sequences_, shrink_, end_passes_.get_token());
   network_.attach(*loop_);
-  service_.set_ready({.session = *session_,
+  service_.set_ready({.planner = *planner_,
                       .loop = *loop_,
                       .chat_template = chat_template_ ? &*chat_template_ : nullptr,
                       .no_chat = no_chat_,
                       .defaults = defaults(),
                       .max_model_len = max_model_len_,
-                      .lookup = session_->memory_plan().streams(),
+                      .lookup = model_->memory_plan().streams(),
                       .embedding = embedding_rules(),
                       .begins_in_thoughts = options_.reasoning_parser == kBeginsInThoughts});
   log::info("ready at {}: sequences of up to {} tokens, {} at once, {} of KV cache", url(),
-            max_model_len_, sequences_, format_size(session_->memory_plan().all_kv_cache()));
+            max_model_len_, sequences_, format_size(model_->memory_plan().all_kv_cache()));
   wait_for_the_end();
   constexpr std::chrono::seconds kErrors{2};  // for clients to take the errors of cut streams
   service_.set_draining();
@@ -303,10 +306,10 @@ void Server::wait_for_the_end() {
 
 void Server::report() {
   const EngineStats stats = loop_->status().stats;
-  session_->learn_pass(stats.pass_seconds);
+  model_->learn_pass(stats.pass_seconds);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  RunReport report("serve", options_, *session_, engine_json(stats, seconds));
+  RunReport report("serve", options_, *model_, engine_json(stats, seconds));
   report.save({});
   log::info("{}\nserved     {} tokens of prompts, {} of answers", report.summary(),
             stats.prompt_tokens, stats.generated_tokens);

@@ -65,7 +65,8 @@ void Checkpoint::load_tokenizer() {
     return;
   }
   for (const std::string& w : tokenizer_->warnings()) log::warning("{}", w);
-  check_vocabulary(*tokenizer_, model_.root->spec().vocab_size);
+  check_vocabulary(*tokenizer_, spec().vocab_size);
+  grammars_ = std::make_unique<grammar::Grammars>(*tokenizer_, spec().vocab_size);
   take_eos();
 }
 
@@ -74,7 +75,7 @@ void Checkpoint::load_tokenizer() {
 void Checkpoint::take_eos() {
   const std::optional<int32_t> eos = tokenizer_->eos_id();
   std::vector<int32_t>& ids = model_.files.eos_ids;
-  if (eos && *eos < model_.root->spec().vocab_size && std::ranges::find(ids, *eos) == ids.end())
+  if (eos && *eos < spec().vocab_size && std::ranges::find(ids, *eos) == ids.end())
     ids.push_back(*eos);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/checkpoint/index.h"
+#include "src/grammar/grammars.h"
 #include "src/models/registry.h"
 #include "src/models/source.h"
 #include "src/text/tokenizer.h"
@@ -23,8 +24,10 @@ class Checkpoint {
   Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
              bool needs_head, Rank rank = {}, bool dummy = false);
 
+  const std::filesystem::path& path() const { return path_; }
   Model& model() { return model_; }
   const Model& model() const { return model_; }
+  const DecoderSpec& spec() const { return model_.root->spec(); }
   const io::CheckpointIndex& index() const { return index_; }
   // The dtype of config.json, else that of the first weight, as in transformers.
   DType weights_dtype() const;
@@ -34,12 +37,17 @@ class Checkpoint {
   std::optional<Json> generation_config() const { return source_->generation_config(); }
 
   // Loads the tokenizer. A model may have none (token ids need none); a draft model uses its
-  // host's.
+  // target's.
   void load_tokenizer();
   // Null where there is none, or one that cannot be used; need_tokenizer() then says why as
   // Error(refused).
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   const Tokenizer& need_tokenizer() const;
+  // Compiles grammars for the tokenizer's tokens; errors as need_tokenizer().
+  grammar::Grammars& grammars() const {
+    need_tokenizer();
+    return *grammars_;
+  }
 
   // Throws Error(refused) unless `other` has other weights of the same model.
   void check_same_model(const Checkpoint& other) const;
@@ -55,6 +63,7 @@ class Checkpoint {
   io::CheckpointIndex index_;
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_fault_;
+  std::unique_ptr<grammar::Grammars> grammars_;  // null without a tokenizer
 };
 
 }  // namespace sluice

@@ -40,9 +40,9 @@ void StreamPart::add(StreamPart next) {
   if (next.result) result = std::move(next.result);
 }
 
-EngineLoop::EngineLoop(Session& session, int64_t max_num_seqs, const std::atomic<int>& shrink,
+EngineLoop::EngineLoop(LoadedModel& model, int64_t max_num_seqs, const std::atomic<int>& shrink,
                        std::stop_token stop)
-    : session_(session),
+    : model_(model),
       max_num_seqs_(max_num_seqs),
       shrink_(shrink),
       stop_(std::move(stop)),
@@ -170,7 +170,7 @@ void EngineLoop::serve() {
     if (mail.stop) return;
     if (task_) advance_task();
     if (!idle()) post(engine_->step({}));
-    if (engine_) follow_limits(session_, shrink_, followed_);
+    if (engine_) follow_limits(model_, shrink_, followed_);
     publish();
   }
 }
@@ -243,9 +243,9 @@ void EngineLoop::end_with_error(int64_t request, const Ended& ended, const std::
 }
 
 void EngineLoop::start_engine() {
-  Runner& runner = session_.runner();
+  Runner& runner = model_.runner();
   std::lock_guard lock(mail_mutex_);
-  engine_.emplace(runner, session_.tokenizer(), max_num_seqs_);
+  engine_.emplace(runner, model_.planner().checkpoint().tokenizer(), max_num_seqs_);
 }
 
 void EngineLoop::end_engine() {
@@ -254,7 +254,7 @@ void EngineLoop::end_engine() {
     std::lock_guard lock(mail_mutex_);
     engine_.reset();
   }
-  session_.release();
+  model_.release();
 }
 
 void EngineLoop::advance_task() {
@@ -279,18 +279,18 @@ void EngineLoop::advance_task() {
 void EngineLoop::do_task(const ModelTask& task) {
   switch (task.kind) {
     case ModelTask::Kind::sleep:
-      session_.need_one_rank("sleeping");
+      model_.planner().need_one_rank("sleeping");
       return end_engine();
     case ModelTask::Kind::wake:
       if (engine_) return;
-      session_.reload(progress_, stop_);
+      model_.reload(stop_);
       return start_engine();
     case ModelTask::Kind::exchange:
       if (!engine_) fail(ErrorKind::usage, "{}", kSleeps);
       try {
-        session_.refill(task.model, progress_, stop_);
+        model_.refill(task.model, stop_);
       } catch (...) {
-        if (!session_.has_weights()) end_engine();
+        if (!model_.has_weights()) end_engine();
         throw;
       }
   }
@@ -298,11 +298,11 @@ void EngineLoop::do_task(const ModelTask& task) {
 
 void EngineLoop::publish() {
   LoopStatus now{.stats = past_,
-                 .predicted_peak = session_.predicted_peak(),
-                 .predicted_device_peak = session_.predicted_device_peak(),
-                 .placed = session_.placed()};
+                 .predicted_peak = model_.predicted_peak(),
+                 .predicted_device_peak = model_.predicted_device_peak(),
+                 .placed = model_.placed()};
   if (engine_) {
-    const BlockManager& blocks = session_.runner().blocks();
+    const BlockManager& blocks = model_.runner().blocks();
     now.stats += engine_->stats();
     now.running = engine_->running();
     now.waiting = engine_->waiting();

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 
 namespace sluice {
 
@@ -60,10 +60,10 @@ struct LoopStatus {
 // Thread-safe.
 class EngineLoop {
  public:
-  // The session is loaded. It outlives this, and nobody else runs or shrinks it meanwhile. At most
+  // The model outlives this, and nobody else runs or shrinks it meanwhile. At most
   // `max_num_seqs` sequences run in a step. Between steps the loop follows `shrink`
   // (follow_limits()). `stop` ends loads and passes. Error(runtime) where no thread can start.
-  EngineLoop(Session& session, int64_t max_num_seqs, const std::atomic<int>& shrink,
+  EngineLoop(LoadedModel& model, int64_t max_num_seqs, const std::atomic<int>& shrink,
              std::stop_token stop = {});
   ~EngineLoop();  // as stop()
   EngineLoop(const EngineLoop&) = delete;
@@ -132,7 +132,7 @@ class EngineLoop {
   void publish();
   void wake() const;
 
-  Session& session_;
+  LoadedModel& model_;
   int64_t max_num_seqs_;
   const std::atomic<int>& shrink_;
   std::stop_token stop_;
@@ -141,7 +141,6 @@ class EngineLoop {
   std::map<int64_t, Ended> open_;  // requests in the engine
   std::unique_ptr<Asked> task_;    // that waits for the engine to be idle
   EngineStats past_;               // of engines before the present one
-  LoadProgress progress_;
 
   std::mutex tasks_mutex_;  // one task at a time
 

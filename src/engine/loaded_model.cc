@@ -6,201 +6,173 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/base/units.h"
-#include "src/load/spill_writer.h"
+#include "src/load/exchange.h"
+#include "src/plan/plan_lists.h"
 
 namespace sluice {
-namespace {
 
-void enforce_quant_error(const LoadReport& report, double bound) {
-  for (const TensorReport& t : report.tensors) {
-    if (t.quantized && t.relative_rms_error() > bound) {
-      fail(ErrorKind::refused,
-           "{}: quantization changes it by {:.4f} (relative RMS), above --max-quant-error {}; "
-           "choose a finer scheme or raise "
-           "the bound",
-           t.name(), t.relative_rms_error(), bound);
-    }
+LoadedModel::LoadedModel(Planner& planner, std::shared_ptr<const Placed> placed,
+                         std::stop_token stop, LoadProgress* progress)
+    : planner_(planner),
+      machine_(planner.machine()),
+      placed_(std::move(placed)),
+      weights_(*planner.checkpoint().model().root, machine_.backend(), machine_.pool(),
+               machine_.ledger(), machine_.timeline()) {
+  tell_load();
+  machine_.ledger().begin_phase("load");
+  if (planner_.is_beside())
+    process_ = machine_.ledger().lease(Place::host, Use::runtime, "process", memory_plan().runtime);
+  machine_.reserve_device();
+  planner_.group().together([&] { fill(stop, progress); });
+  gather_loads();
+}
+
+void LoadedModel::fill(const std::stop_token& stop, LoadProgress* progress) {
+  const ModelOptions& asked = planner_.options();
+  MachineRates& rates = planner_.rates();
+  std::optional<LoadingRanks> ranks;  // an error on the way is told to the others
+  if (planner_.rank().size > 1) ranks.emplace(planner_.group());
+  std::filesystem::path checkpoint = std::filesystem::canonical(asked.model);
+  const FillOptions options{
+      .reader = asked.reader,
+      .read = rates.read_shape().shape,
+      .try_shapes = rates.tries_shapes(),
+      .spill = asked.spill,
+      .spill_key = {std::move(checkpoint), asked.quantize.name(), planner_.rank()},
+      .max_quant_error = asked.max_quant_error,
+      .scheduler_slice = asked.scheduler_slice,
+      .touch = asked.touch,
+      .ranks = ranks ? &*ranks : nullptr,
+      .calls = asked.calls};
+  LoadProgress unwatched;
+  weights_.fill(placed_, planner_.checkpoint().index(), options,
+                progress != nullptr ? *progress : unwatched, stop);
+  rates.learn_load(weights_);
+}
+
+Runner& LoadedModel::runner() {
+  Runner* runner = weights_.runner();
+  return runner != nullptr ? *runner : weights_.make_runner(block_costs(), planner_.group());
+}
+
+BlockCosts LoadedModel::block_costs() const {
+  const ModelOptions& options = planner_.options();
+  const std::filesystem::path& swap = options.swap.directory;
+  const Rates rates = planner_.rates().known_of(swap.empty() ? options.model : swap);
+  const CausalLM& root = *planner_.checkpoint().model().root;
+  const uint64_t slot = kv_layout(root, placed_->shape).slot_bytes();
+  return predict_block_costs(slot, placed_->shape.block_size, read_plan(), rates);
+}
+
+PromptCache LoadedModel::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {
+  const Checkpoint& checkpoint = planner_.checkpoint();
+  TextChecksum text;
+  text.add(checkpoint.index().identity() + checkpoint.model().files.config.dump());
+  for (const ParamPlan& p : read_plan().params)
+    text.add(fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype)));
+  text.add(fmt::format("{} {} {} {}\n", planner_.options().quantize.name(),
+                       static_cast<int>(planner_.compute()), dtype_name(placed_->shape.kv_dtype),
+                       placed_->shape.block_size));
+  if (checkpoint.spec().depends_on_length()) text.add(fmt::format("{}\n", prompt_tokens));
+  return runner().prompt_cache(path, text.digits());
+}
+
+// After a shrink passes of two kinds were timed.
+void LoadedModel::learn_pass(double seconds) {
+  if (past_peak_ == 0) planner_.rates().learn_pass(weights_, seconds);
+}
+
+void LoadedModel::shrink(uint64_t budget) {
+  if (budget >= machine_.budget()) return;
+  if (planner_.rank().size > 1)
+    return log::warning("the budget of a run on several ranks cannot be lowered");
+  const Device& device = machine_.backend().device();
+  if (device.has_own_memory()) {
+    log::warning("the budget cannot be lowered while the weights are on {}", device.info().name);
+    return;
   }
-}
-
-}  // namespace
-
-LoadedModel::LoadedModel(CausalLM& root, Backend& backend, ThreadPool& pool, Ledger& ledger,
-                         DiskTimeline& timeline)
-    : root_(root), backend_(backend), pool_(pool), ledger_(ledger), timeline_(timeline) {}
-
-void LoadedModel::fill(std::shared_ptr<const Placed> placed, const io::CheckpointIndex& index,
-                       const FillOptions& options, LoadProgress& progress,
-                       const std::stop_token& stop) {
-  check(!filled_, "a model is filled that is not empty");
-  placed_ = std::move(placed);
-  index_ = &index;
-  options_ = options;
-  stop_ = stop;
-  try {
-    fill_all(options, progress);
-  } catch (const Error& e) {
-    fault_ = e.what();
-    give_back();
-    throw;
-  } catch (...) {
-    give_back();
-    throw;
+  machine_.lower_budget(budget);
+  std::shared_ptr<const Placed> next = planner_.placed_smaller(*placed_);
+  if (const uint64_t needed = next->memory.needed(); needed > budget) {
+    log::warning("the budget is {} now, but the run needs {}", format_size(budget),
+                 format_size(needed));
+    machine_.lower_budget(needed);
   }
-  filled_ = true;
-  fault_.clear();
-  if (runner_) runner_->use_new_weights();
+  const uint64_t before = memory_plan().weights;
+  past_peak_ = predicted_peak();
+  weights_.shrink(next);
+  placed_ = std::move(next);
+  if (!planner_.is_beside()) machine_.hold_process(*placed_);
+  machine_.follow_budget();
+  log::info("the budget is {} now: {} of weights stay in memory instead of {}, {} are read a pass",
+            format_size(machine_.budget()), format_size(memory_plan().weights), format_size(before),
+            format_size(memory_plan().sweep_bytes));
 }
 
-void LoadedModel::fill_all(const FillOptions& options, LoadProgress& progress) {
-  make_encoder();
-  const bool needs_spill = placed_->memory.origin == Origin::spill;
-  if ((needs_spill || placed_->memory.reads_disk()) && !options.spill.directories.empty()) {
-    spilled_ = placed_;
-    spill_ =
-        std::make_unique<Spill>(*placed_->read, *index_, options.spill_key, options.spill, ledger_);
-  }
-  if (needs_spill && !spill_->ready()) write_needed_spill();
-  Streamer streamer(*placed_->read, *index_, backend_.device(), *encoder_, ledger_, measured_,
-                    load_options());
-  report_ = {};
-  residents_ = streamer.load_all(report_, progress, stop_);
-  for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, t.name(), t.stats);
-  if (report_.fastest && report_.io.bytes_direct == report_.io.bytes_read)
-    options_.read = *report_.fastest;
-  options_.ranks = nullptr;  // only a load has them
-  open_streams();
-  if (stream_ && options.max_quant_error) measure_streamed();
-  if (options.max_quant_error) enforce_quant_error(report_, *options.max_quant_error);
-}
-
-// Writes it in memory that the load or the run need later, as far as matrices have use for it.
-void LoadedModel::write_needed_spill() {
-  const ReadPlan& plan = *placed_->read;
-  uint64_t most = 0;
-  for (const ParamPlan& p : plan.params) most = std::max(most, p.storage);
-  const uint64_t useful = 4 * (most + MiB);
-  Buffer memory(
-      ledger_, Use::staging, "spill cache",
-      std::min(placed_->memory.room_to_write(), std::max(placed_->memory.spill_writing, useful)),
-      Buffer::Touch::lazily);
-  write_spill({plan, *index_, load_options(), memory.bytes(), stop_});
-}
-
-void LoadedModel::make_encoder() {
-  const uint64_t slot_bytes = placed_->read->slot_bytes;
-  WorkspaceBytes bytes = backend_.encoder_bytes(slot_bytes);
-  encoder_memory_ =
-      backend_.device().memory(ledger_, Use::staging, "encoder", bytes.device, Buffer::Touch::now);
-  encoder_host_ = Buffer(ledger_, Use::staging, "encoder", bytes.host, Buffer::Touch::now);
-  encoder_pinned_ = backend_.device().pin(encoder_host_.bytes());
-  encoder_ = backend_.encoder(slot_bytes, {encoder_memory_.bytes(), encoder_host_.bytes()});
-}
-
-LoadOptions LoadedModel::load_options() const {
-  return {.reader = options_.reader,
-          .threads = pool_.size(),
-          .spill = spill_.get(),
-          .timeline = &timeline_,
-          .read = options_.read,
-          .try_shapes = options_.try_shapes,
-          .ranks = options_.ranks,
-          .calls = options_.calls};
-}
-
-void LoadedModel::open_streams() {
-  if (placed_->memory.has(Tier::host))
-    host_tiles_ = std::make_unique<HostTiles>(*placed_->read, backend_, ledger_);
-  if (placed_->memory.reads_disk()) {
-    slice_ = ask_scheduler_slice(options_.scheduler_slice);
-    stream_ = std::make_unique<TileStream>(*placed_->read, *index_, backend_.device(), *encoder_,
-                                           ledger_, measured_, load_options(), stop_);
-  }
-}
-
-// One sweep without a forward pass, for what encoding does to the tensors that do not stay.
-void LoadedModel::measure_streamed() {
-  const ReadPlan& plan = *placed_->read;
-  for (uint32_t t = 0; t < plan.sweep_tiles(); ++t) {
-    if (stop_.stop_requested())
-      fail(ErrorKind::runtime, "interrupted while measuring quantization");
-    Tile tile = plan.tile(t);
-    const TensorPlan& tensor = plan.tensors[tile.move.tensor];
-    stream_->tile(*plan.params[tensor.param].param, plan.tile_row(tile), host_stream());
-  }
-  stream_->add_stats(report_);
-}
-
-std::optional<StreamReport> LoadedModel::stream_report() const {
-  if (!stream_ && !host_tiles_) return std::nullopt;
-  StreamReport report = past_streams_;
-  if (stream_) report += stream_->report();
-  if (host_tiles_) report.host_bytes += host_tiles_->bytes_copied();
-  return report;
-}
-
-void LoadedModel::shrink(std::shared_ptr<const Placed> placed) {
-  check(filled_, "a model is shrunk that is empty");
-  if (stream_) past_streams_ += stream_->report();
-  stream_.reset();
-  for (size_t i = 0; i < placed->memory.placement.size(); ++i) {
-    const Tier tier = placed->memory.placement[i];
-    if (tier != Tier::disk && tier != Tier::cached) continue;
-    for (Resident& r : residents_) r.release(*placed->read->params[i].param);
-  }
-  // The spill cache knows the old plan, whose tensors are the same; but not in the same tiles.
-  if (spill_ && !spill_->ready()) spill_->stop_using("the budget was lowered", false);
-  if (spill_) spill_->stop_growing();
-  placed_ = std::move(placed);
-  malloc_trim(0);
-  open_streams();
-}
-
-Runner& LoadedModel::make_runner(const BlockCosts& costs, const Group& group) {
-  if (!filled_) fail_empty();
-  ledger_.begin_phase("run");
-  runner_ = std::make_unique<Runner>(root_, ledger_, placed_->memory, placed_->shape, costs, group,
-                                     options_.touch);
-  return *runner_;
-}
-
-Runner* LoadedModel::runner() {
-  if (!filled_) fail_empty();
-  return runner_.get();
-}
-
-// Returns the reason for the missing weights in one sentence.
-std::string LoadedModel::emptiness() const {
-  return fmt::format("the model has no weights{}; load some before it runs",
-                     fault_.empty() ? "" : fmt::format(", as loading them failed ({})", fault_));
-}
-
-void LoadedModel::fail_empty() const { fail(ErrorKind::runtime, "{}", emptiness()); }
-
-void LoadedModel::empty() {
-  fault_.clear();
-  report_ = {};  // names tensors of the index, which may go now
-  give_back();
-}
-
-void LoadedModel::give_back() {
-  filled_ = false;
-  if (runner_) runner_->stop_steps(emptiness());
-  stream_.reset();
-  host_tiles_.reset();
-  spill_.reset();
-  spilled_.reset();
-  residents_.clear();
-  encoder_.reset();
-  encoder_pinned_.reset();
-  encoder_memory_ = {};
-  encoder_host_ = {};
+void LoadedModel::follow_cgroup() {
+  if (const std::optional<uint64_t> budget = machine_.lowered_limit()) shrink(*budget);
 }
 
 void LoadedModel::release() {
-  runner_.reset();
-  give_back();
+  weights_.release();
+  machine_.free_device();
+  malloc_trim(0);
+}
+
+void LoadedModel::reload(const std::stop_token& stop, LoadProgress* progress) {
+  machine_.ledger().begin_phase("load");
+  machine_.reserve_device();
+  fill(stop, progress);
+}
+
+// The most that exchanging the weights takes beside the run's memory. Headers and plan of the new
+// ones are there before the old ones go; they are of the same model, and take about as much as
+// those did. Then the load has its staging, where a stream was.
+uint64_t LoadedModel::room_to_refill(const std::filesystem::path& model) const {
+  const PlanLists lists = plan_lists(read_plan());
+  const uint64_t before = planner_.headers_bytes() + lists.plan + lists.making;
+  const uint64_t load = read_plan().ring_bytes + lists.load;
+  const uint64_t stream = memory_plan().stream;
+  const uint64_t room = std::max(before, load - std::min(load, stream));
+  const uint64_t needed = memory_plan().run_peak() + room;
+  if (needed + kernel_bytes(needed) > machine_.budget()) {
+    fail(ErrorKind::no_fit,
+         "{}: loading it beside the run's own memory takes {}, and the budget is {}; give more "
+         "--memory",
+         model.string(), format_size(needed + kernel_bytes(needed)),
+         format_size(machine_.budget()));
+  }
+  return room;
+}
+
+void LoadedModel::refill(const std::filesystem::path& model, const std::stop_token& stop,
+                         LoadProgress* progress) {
+  planner_.need_one_rank("exchanging the weights");
+  const uint64_t room = room_to_refill(model);
+  const PlanLists lists = plan_lists(read_plan());
+  Lease beside = machine_.ledger().lease(Place::host, Use::runtime, "headers of other weights",
+                                         planner_.headers_bytes() + lists.plan + lists.making);
+  std::optional<Checkpoint> other(std::in_place, model, std::vector<std::filesystem::path>{},
+                                  planner_.options().needs_head);
+  std::shared_ptr<const Placed> next = planner_.placed_instead(*placed_, *other);
+  weights_.empty();
+  machine_.ledger().begin_phase("load");
+  past_peak_ = std::max(predicted_peak(), memory_plan().run_peak() + room);
+  planner_.take_checkpoint(model, *std::move(other));
+  placed_ = std::move(next);
+  other.reset();
+  beside = {};
+  malloc_trim(0);
+  fill(stop, progress);
+  machine_.ledger().begin_phase("run");
+}
+
+void follow_limits(LoadedModel& model, const std::atomic<int>& shrink, int& followed) {
+  for (int asked = shrink.load(); followed < asked; ++followed)
+    model.shrink(model.planner().machine().budget() / 4 * 3);
+  model.follow_cgroup();
 }
 
 }  // namespace sluice

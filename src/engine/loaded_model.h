@@ -1,107 +1,96 @@
-// A placed model whose weights are resident or streamed. It can be emptied and filled again in
-// place, with the weights of another checkpoint of the same shape or by another plan, while its
-// user keeps its runner.
+// A placed model in memory, ready to run: its weights, and its runner once that is asked for. It
+// can be given up and loaded again, shrunk, and filled with other weights of the same shape.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
-#include <string>
 #include <vector>
 
-#include "src/base/scheduler_slice.h"
-#include "src/base/thread_pool.h"
-#include "src/engine/placed.h"
-#include "src/engine/runner.h"
-#include "src/load/host_tiles.h"
-#include "src/load/streamer.h"
-#include "src/load/tile_stream.h"
+#include "src/engine/model_weights.h"
+#include "src/engine/planner.h"
 
 namespace sluice {
 
-struct FillOptions {
-  io::ReaderKind reader = io::ReaderKind::automatic;
-  io::ReadShape read = {};  // read shape for the disk
-  bool try_shapes = false;  // whether a load tries other shapes
-  SpillOptions spill;       // spill cache of streamed weights
-  SpillKey spill_key;
-  std::optional<double> max_quant_error;
-  int64_t scheduler_slice = 0;  // requested while weights stream [microseconds]; 0: none
-  Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run
-  LoadingRanks* ranks = nullptr;             // that load together; null: one alone
-  const io::SystemCalls* calls = nullptr;    // of reads, for tests; null: the real ones
+// A rank's part of a load.
+struct RankLoad {
+  uint64_t bytes_read = 0;
+  uint64_t weights = 0;  // in memory [bytes]
 };
 
 class LoadedModel {
  public:
-  // Empty. Model, backend, pool, ledger and timeline outlive it.
-  LoadedModel(CausalLM& root, Backend& backend, ThreadPool& pool, Ledger& ledger,
-              DiskTimeline& timeline);
+  // Loads the weights as placed by `planner`, which outlives this; a draft model before its target.
+  // `progress` may be null.
+  LoadedModel(Planner& planner, std::shared_ptr<const Placed> placed, std::stop_token stop = {},
+              LoadProgress* progress = nullptr);
+  ~LoadedModel() { release(); }
   LoadedModel(const LoadedModel&) = delete;
+  LoadedModel& operator=(const LoadedModel&) = delete;
 
-  // Fills an empty model with the weights of the placed model that `index` has. After any exception
-  // it is empty, and runner() and steps fail with the reason. `index` lives until it is emptied.
-  void fill(std::shared_ptr<const Placed> placed, const io::CheckpointIndex& index,
-            const FillOptions& options, LoadProgress& progress, const std::stop_token& stop);
-  // Returns the weights to meta and their memory to the system. The runner keeps its memory; its KV
-  // blocks are forgotten, and no sequence may hold any.
-  void empty();
-  bool filled() const { return filled_; }
-  // Between steps: goes on by a plan that leaves less of the weights in memory.
-  void shrink(std::shared_ptr<const Placed> placed);
+  Planner& planner() const { return planner_; }
+  std::shared_ptr<const Placed> placed() const { return placed_; }
+  const MemoryPlan& memory_plan() const { return placed_->memory; }
+  const ReadPlan& read_plan() const { return *placed_->read; }
+  // Peak of the whole process, draft models included, and of the device [bytes].
+  uint64_t predicted_peak() const { return std::max(past_peak_, memory_plan().peak()); }
+  uint64_t predicted_device_peak() const { return memory_plan().device.peak(); }
 
-  const Placed& placed() const { return *placed_; }
-  const LoadReport& report() const { return report_; }
-  // None when everything was resident all along.
-  std::optional<StreamReport> stream_report() const;
-  const Spill* spill() const { return spill_.get(); }  // null: nothing is streamed, or without one
-  // The slice requested for all threads; none where no weights stream, because it interrupts
-  // threads that only compute: resident decode beside a busy program would lose a quarter.
-  SchedulerSlice scheduler_slice() const { return slice_; }
+  const LoadReport& report() const { return weights_.report(); }
+  std::optional<StreamReport> stream_report() const { return weights_.stream_report(); }
+  const Spill* spill() const { return weights_.spill(); }
+  SchedulerSlice scheduler_slice() const { return weights_.scheduler_slice(); }
+  // Each rank's part of the last load; on rank 0 of several.
+  std::span<const RankLoad> rank_loads() const { return rank_loads_; }
 
-  // Makes the runner, which outlasts empty(). Error(runtime) where the model is empty.
-  Runner& make_runner(const BlockCosts& costs, const Group& group);
-  Runner* runner();  // null: not made yet
-  void release();    // the runner's memory, too
+  // The memory to run, as placed; made by the first call.
+  Runner& runner();
+  // A file for the keys and values of a prompt of `prompt_tokens`. Error(refused) where `path` is
+  // another file.
+  PromptCache prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens);
+  // Remembers the rates that a run observed, from the median seconds of its passes of a few rows;
+  // 0: there were none. (A load remembers its own.)
+  void learn_pass(double seconds);
+
+  // Between steps: evicts weights to go on within a smaller budget. A budget that is too small is
+  // met as closely as possible, with a warning.
+  void shrink(uint64_t budget);
+  // Shrinks where the cgroup's limit has been lowered since the last call.
+  void follow_cgroup();
+  // Gives up the weights and the runner's memory; reload() loads again, as placed.
+  void release();
+  void reload(const std::stop_token& stop, LoadProgress* progress = nullptr);
+  bool has_weights() const { return weights_.filled(); }
+  // Loads the weights of another directory, of a model of the same shape, into the same memory; no
+  // step may run. Error (refused, usage or no_fit), without any change, where the models differ or
+  // the load has no room beside the run's memory. If the load fails, the model is empty, and steps
+  // fail. The runner stays, without its KV blocks.
+  void refill(const std::filesystem::path& model, const std::stop_token& stop,
+              LoadProgress* progress = nullptr);
 
  private:
-  void fill_all(const FillOptions& options, LoadProgress& progress);
-  void write_needed_spill();
-  void make_encoder();
-  LoadOptions load_options() const;
-  void open_streams();
-  void measure_streamed();
-  void give_back();
-  std::string emptiness() const;
-  [[noreturn]] void fail_empty() const;
+  void fill(const std::stop_token& stop, LoadProgress* progress);
+  uint64_t room_to_refill(const std::filesystem::path& model) const;
+  BlockCosts block_costs() const;
+  // Messages between ranks, in ranks.cc.
+  void tell_load() const;
+  void gather_loads();
 
-  CausalLM& root_;
-  Backend& backend_;
-  ThreadPool& pool_;
-  Ledger& ledger_;
-  DiskTimeline& timeline_;
-  bool filled_ = false;
-  std::string fault_;  // why the last fill() failed
+  Planner& planner_;
+  Machine& machine_;
+  Lease process_;  // of a draft model: its lists
   std::shared_ptr<const Placed> placed_;
-  const io::CheckpointIndex* index_ = nullptr;
-  FillOptions options_;
-  std::stop_token stop_;  // of the load, and of the stream after it
-  Measured measured_;
-  LoadReport report_;
-  SchedulerSlice slice_;
-  Buffer encoder_memory_;  // of the device
-  Buffer encoder_host_;
-  std::unique_ptr<Pinned> encoder_pinned_;
-  std::unique_ptr<Encoder> encoder_;
-  std::shared_ptr<const Placed> spilled_;  // the plan of spill_
-  std::unique_ptr<Spill> spill_;
-  std::vector<Resident> residents_;
-  std::unique_ptr<TileStream> stream_;     // from disk
-  std::unique_ptr<HostTiles> host_tiles_;  // and from host memory
-  StreamReport past_streams_;              // before the last shrink()
-  std::unique_ptr<Runner> runner_;
+  uint64_t past_peak_ = 0;  // predicted for before the budget was lowered
+  std::vector<RankLoad> rank_loads_;
+  ModelWeights weights_;
 };
+
+// Between steps of a run: shrinks the budget by a quarter for each new request in `shrink`, and to
+// a lowered limit of the cgroup. `followed`: requests that earlier calls have answered.
+void follow_limits(LoadedModel& model, const std::atomic<int>& shrink, int& followed);
 
 }  // namespace sluice

@@ -60,7 +60,7 @@ void MachineRates::remember(const Observation& seen) const {
 
 // Returns whether the load says something of this disk: nothing came through the page cache, or
 // from another disk.
-bool MachineRates::shows_disk(const LoadedModel& loaded) const {
+bool MachineRates::shows_disk(const ModelWeights& loaded) const {
   const io::ReaderStats& io = loaded.report().io;
   if (!setting_.typical || io.bytes_direct != io.bytes_read) return false;
   const Spill* spill = loaded.spill();
@@ -70,7 +70,7 @@ bool MachineRates::shows_disk(const LoadedModel& loaded) const {
                              [&](const auto& file) { return disk_key(file.path) == disk; });
 }
 
-void MachineRates::learn_load(const LoadedModel& loaded) {
+void MachineRates::learn_load(const ModelWeights& loaded) {
   if (!shows_disk(loaded)) return;
   learn_shape(loaded.report());
   if (const std::optional<double> rate = loaded.report().disk_rate)
@@ -99,7 +99,7 @@ void MachineRates::learn_memory(const ReadPlan& plan, Runner& runner) const {
   remember({RateKind::step, static_cast<double>(matrices.bytes) / seconds});
 }
 
-void MachineRates::learn_pass(LoadedModel& loaded, double seconds) {
+void MachineRates::learn_pass(ModelWeights& loaded, double seconds) {
   if (seconds <= 0 || !setting_.typical) return;
   const MemoryPlan& memory = loaded.placed().memory;
   const ReadPlan& plan = *loaded.placed().read;

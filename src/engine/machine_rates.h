@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/engine/loaded_model.h"
+#include "src/engine/model_weights.h"
 #include "src/plan/quantize.h"
 #include "src/plan/rates.h"
 
@@ -43,16 +43,16 @@ class MachineRates {
   bool tries_shapes() const { return setting_.typical && !read_shape_.is_settled(); }
 
   // Remembers what a load has shown of the disk.
-  void learn_load(const LoadedModel& loaded);
+  void learn_load(const ModelWeights& loaded);
   // Remembers what a run has shown, from the median seconds of its passes of a few rows; 0: there
   // were none. Measures memory itself once, with the runner.
-  void learn_pass(LoadedModel& loaded, double seconds);
+  void learn_pass(ModelWeights& loaded, double seconds);
 
  private:
   RateKeys keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
   RateKeys keys() const { return keys(setting_.model, quantize_); }
   void remember(const Observation& seen) const;
-  bool shows_disk(const LoadedModel& loaded) const;
+  bool shows_disk(const ModelWeights& loaded) const;
   void learn_shape(const LoadReport& report);
   void learn_memory(const ReadPlan& plan, Runner& runner) const;
 

@@ -38,7 +38,7 @@ std::vector<int32_t> lookup_draft(std::span<const int32_t> ids, int64_t most) {
   return {};
 }
 
-RunShape DraftModel::shape(const Session& draft, int64_t tokens, int64_t prompt_tokens) {
+RunShape DraftModel::shape(const Planner& draft, int64_t tokens, int64_t prompt_tokens) {
   return draft.run_shape(tokens + kSpeculativeRows, std::max(prompt_tokens, kSpeculativeRows), 1);
 }
 

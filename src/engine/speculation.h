@@ -8,7 +8,7 @@
 #include <stop_token>
 #include <vector>
 
-#include "src/engine/session.h"
+#include "src/engine/planner.h"
 
 namespace sluice {
 
@@ -26,7 +26,7 @@ class DraftModel {
  public:
   // Returns the shape of a draft model's run for sequences of `tokens` tokens, `prompt_tokens` of
   // them a prompt's.
-  static RunShape shape(const Session& draft, int64_t tokens, int64_t prompt_tokens);
+  static RunShape shape(const Planner& draft, int64_t tokens, int64_t prompt_tokens);
   // Sequences of up to `max_length` tokens. The runner outlives it.
   DraftModel(Runner& runner, int64_t max_length);
   std::vector<int32_t> propose(std::span<const int32_t> ids, int64_t most, std::stop_token stop);

@@ -140,9 +140,9 @@ Service::Service(std::vector<std::string> names, RequestMemory& memory, Options 
       random_(std::random_device{}()) {}
 
 void Service::set_ready(ServedModel model) {
-  longest_token_ = longest_token(model.session.tokenizer());
-  metrics_.set_facts({.block_size = model.session.options().block_size,
-                      .cache_dtype = std::string(dtype_name(model.session.kv_dtype())),
+  longest_token_ = longest_token(model.planner.checkpoint().tokenizer());
+  metrics_.set_facts({.block_size = model.planner.options().block_size,
+                      .cache_dtype = std::string(dtype_name(model.planner.kv_dtype())),
                       .version = options_.version,
                       .max_model_len = model.max_model_len});
   model_.emplace(std::move(model));
@@ -179,7 +179,7 @@ Reply Service::look(const Route& route, std::string_view path, int64_t connectio
     case Endpoint::is_sleeping:
       return json_reply({{"is_sleeping", phase_ == Phase::sleeping}});
     case Endpoint::metrics: {
-      const Ledger& ledger = model_->session.ledger();
+      const Ledger& ledger = model_->planner.machine().ledger();
       return {.body = metrics_.text(names_.front(), model_->loop.status(),
                                     {.connections = connections,
                                      .request_memory = memory_.used(),
@@ -197,12 +197,12 @@ Reply Service::api_document() const {
   constexpr std::string_view kLastId = "2147483646", kHidden = "2147483645",
                              kLongest = "2147483644", kShortest = "2147483643";
   Reply reply = page(kApiPath);
-  const DecoderSpec& spec = model_->session.spec();
+  const DecoderSpec& spec = model_->planner.checkpoint().spec();
   put_number(reply.body, kLastId, spec.vocab_size - 1);
   put_number(reply.body, kHidden, spec.hidden_size);
   put_number(reply.body, kLongest, model_->max_model_len);
   // An empty text is a prompt where the tokenizer puts a token before it.
-  const Tokenizer* tokenizer = model_->session.tokenizer();
+  const Tokenizer* tokenizer = model_->planner.checkpoint().tokenizer();
   const bool begins = tokenizer != nullptr && !tokenizer->encode("", true).empty();
   put_number(reply.body, kShortest, begins ? 0 : 1);
   reply.etag = {};
@@ -265,8 +265,8 @@ Reply Service::models(std::string_view path) const {
 }
 
 Reply Service::memory() {
-  const Session& session = model_->session;
-  const Ledger& ledger = model_->session.ledger();
+  const Planner& planner = model_->planner;
+  const Ledger& ledger = model_->planner.machine().ledger();
   const LoopStatus status = model_->loop.status();
   Json json = to_json(measure_memory(ledger, Timeline::left_out, status.predicted_peak,
                                      status.predicted_device_peak));
@@ -275,8 +275,8 @@ Reply Service::memory() {
   json["kv_blocks"] = {{"used", status.blocks_used},
                        {"kept", status.blocks_kept},
                        {"all", status.blocks},
-                       {"tokens", session.options().block_size}};
-  json["disk"] = {{"bytes_read", session.timeline().bytes()}};
+                       {"tokens", planner.options().block_size}};
+  json["disk"] = {{"bytes_read", planner.machine().timeline().bytes()}};
   if (shown_ != status.placed) {
     shown_ = status.placed;
     const char* computes_in = ledger.budget(Place::device) ? "device" : "host";
@@ -305,7 +305,7 @@ CompletionHead Service::head(const std::string& prefix, std::string model) {
 }
 
 RequestContext Service::context(Api api) {
-  RequestContext context{.session = model_->session,
+  RequestContext context{.checkpoint = model_->planner.checkpoint(),
                          .max_model_len = model_->max_model_len,
                          .api = api,
                          .lookup = model_->lookup,
@@ -352,7 +352,7 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
   std::unique_ptr<Answer> answer = open_answer(route, body, std::move(model));
   const Completion& asked = answer->asked();
   const uint64_t held = held_bytes(asked, longest_token_, 0) +
-                        vectors_bytes(asked, model_->session.spec().output_size());
+                        vectors_bytes(asked, model_->planner.checkpoint().spec().output_size());
   room(held);
   share.resize(held);
   return answer;
@@ -360,12 +360,13 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
 
 std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& body,
                                              std::string model) {
-  const Tokenizer* tokenizer = model_->session.tokenizer();
-  if (route.endpoint != Endpoint::embeddings && !model_->session.model().root->has_head()) {
+  const Tokenizer* tokenizer = model_->planner.checkpoint().tokenizer();
+  if (route.endpoint != Endpoint::embeddings &&
+      !model_->planner.checkpoint().model().root->has_head()) {
     fail(ErrorKind::refused,
          "the checkpoint has no {}.weight, so that this model makes no text; POST to "
          "/v1/embeddings",
-         model_->session.spec().head);
+         model_->planner.checkpoint().spec().head);
   }
   if (route.endpoint == Endpoint::completions) {
     return completion_answer(parse_completion(body.json, kWhere, context(Api::completions)),
@@ -401,14 +402,15 @@ std::string Service::rendered(const Body& body) const {
 }
 
 Reply Service::count_tokens(Endpoint endpoint, const Body& body) {
-  const size_t tokens = model_->session.need_tokenizer().encode(rendered(body), false).size();
+  const size_t tokens =
+      model_->planner.checkpoint().need_tokenizer().encode(rendered(body), false).size();
   Json counted{{"input_tokens", tokens}};
   if (endpoint == Endpoint::input_tokens) counted["object"] = "response.input_tokens";
   return json_reply(counted);
 }
 
 Reply Service::tokenize(const Body& body) {
-  const Tokenizer& tokenizer = model_->session.need_tokenizer();
+  const Tokenizer& tokenizer = model_->planner.checkpoint().need_tokenizer();
   const bool chat = body.fields.has("messages");
   const std::string text = chat ? rendered(body) : body.fields.string("prompt");
   const std::vector<int32_t> ids =
@@ -420,7 +422,7 @@ Reply Service::tokenize(const Body& body) {
 
 // Answers as vLLM does; lm-evaluation-harness encodes its texts by it.
 Reply Service::tokenizer_info() const {
-  const Tokenizer& tokenizer = model_->session.need_tokenizer();
+  const Tokenizer& tokenizer = model_->planner.checkpoint().need_tokenizer();
   auto token = [&](std::optional<int32_t> id) {
     return id ? Json(std::string(tokenizer.token(*id))) : Json();
   };
@@ -435,8 +437,8 @@ Reply Service::tokenizer_info() const {
 Reply Service::detokenize(const Body& body) const {
   const std::optional<std::vector<int32_t>> ids = ids_of(body.fields.raw("tokens"));
   if (!ids) fail(ErrorKind::refused, "{}: tokens must be a list of token ids", kWhere);
-  check_token_ids(*ids, model_->session.spec().vocab_size);
-  const Tokenizer& tokenizer = model_->session.need_tokenizer();
+  check_token_ids(*ids, model_->planner.checkpoint().spec().vocab_size);
+  const Tokenizer& tokenizer = model_->planner.checkpoint().need_tokenizer();
   body.room(text_json_bytes(tokenizer, *ids));
   return {.body = text_json(tokenizer, *ids)};
 }

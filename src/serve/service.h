@@ -75,7 +75,7 @@ Reply reply_of(const Refusal& refusal, Dialect dialect, std::string_view request
 
 // The parts that serve a model, once it is loaded. All outlive the service.
 struct ServedModel {
-  Session& session;
+  Planner& planner;
   EngineLoop& loop;
   ChatTemplate* chat_template = nullptr;  // null: it has none
   std::string no_chat;                    // why

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {
@@ -17,23 +17,23 @@ using Row = std::vector<float>;
 class Loaded {
  public:
   Loaded(const std::filesystem::path& model, const char* scheme)
-      : session_(options(model, scheme)) {
-    session_.place(session_.run_shape(kSequences * 2 * kTokens, kRows, kRows));
-    LoadProgress progress;
-    session_.load(progress, {});
+      : planner_(options(model, scheme)) {
+    loaded_.emplace(planner_,
+                    planner_.place(planner_.run_shape(kSequences * 2 * kTokens, kRows, kRows)));
   }
-  Runner& runner() { return session_.runner(); }
+  Runner& runner() { return loaded_->runner(); }
 
  private:
-  static SessionOptions options(const std::filesystem::path& model, const char* scheme) {
-    SessionOptions o;
+  static ModelOptions options(const std::filesystem::path& model, const char* scheme) {
+    ModelOptions o;
     o.model = model;
     o.threads = 2;
     o.block_size = 5;
     o.quantize.scheme = *find_quant_scheme(scheme);
     return o;
   }
-  Session session_;
+  Planner planner_;
+  std::optional<LoadedModel> loaded_;
 };
 
 void append_logits(Runner& runner, Tensor hidden, int64_t first, int64_t rows,

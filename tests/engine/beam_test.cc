@@ -6,7 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/temp.h"
@@ -42,18 +42,18 @@ class BeamTest : public testing::Test {
  protected:
   // A KV cache for so many beams of some 30 tokens.
   Runner& load(int64_t beams) {
-    SessionOptions o;
+    ModelOptions o;
     o.model = test::source_dir() / "tools/demo-model";
     o.dtype = DtypeChoice::f32;
     o.block_size = 4;
     o.threads = 1;
-    session_.emplace(std::move(o));
-    session_->place(session_->run_shape(beams * 32, 16, 8, beams));
-    LoadProgress progress;
-    session_->load(progress, {});
-    return session_->runner();
+    loaded_.reset();
+    planner_.emplace(std::move(o));
+    loaded_.emplace(*planner_, planner_->place(planner_->run_shape(beams * 32, 16, 8, beams)));
+    return loaded_->runner();
   }
-  std::optional<Session> session_;
+  std::optional<Planner> planner_;
+  std::optional<LoadedModel> loaded_;
 };
 
 using Results = std::map<OutputId, RequestResult>;

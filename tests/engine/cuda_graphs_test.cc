@@ -9,7 +9,7 @@
 #include "kernels/cuda/simt.h"
 #include "src/base/units.h"
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "src/engine/step_graphs.h"
 #include "tests/engine/graphs.h"
 #include "tests/engine/small_model.h"
@@ -38,13 +38,13 @@ GraphsHow with(const GraphsHow& how, bool graphs, Schedule schedule = Schedule::
 class Loaded {
  public:
   Loaded(const GraphsHow& how, int64_t sequences, int64_t longest)
-      : model_(how.window), session_(options(how)) {
-    session_.place(session_.run_shape(sequences * (longest + 4), longest, sequences, sequences));
-    LoadProgress progress;
-    session_.load(progress, {});
+      : model_(how.window), planner_(options(how)) {
+    loaded_.emplace(planner_, planner_.place(planner_.run_shape(sequences * (longest + 4), longest,
+                                                                sequences, sequences)));
   }
-  Session& session() { return session_; }
-  Runner& runner() { return session_.runner(); }
+  Planner& planner() { return planner_; }
+  LoadedModel& loaded() { return *loaded_; }
+  Runner& runner() { return loaded_->runner(); }
   GraphStats graphs() { return runner().graphs(); }
 
   // Tokens and hash of each request, run together, some later than others.
@@ -66,8 +66,8 @@ class Loaded {
   }
 
  private:
-  SessionOptions options(const GraphsHow& how) const {
-    SessionOptions o;
+  ModelOptions options(const GraphsHow& how) const {
+    ModelOptions o;
     o.model = model_.path();
     o.threads = 2;
     o.block_size = 4;
@@ -79,7 +79,8 @@ class Loaded {
     return o;
   }
   test::SmallModel model_;
-  Session session_;
+  Planner planner_;
+  std::optional<LoadedModel> loaded_;
 };
 
 Request request(int32_t first, int32_t prompt, int64_t max_tokens) {
@@ -174,7 +175,7 @@ TEST(CudaGraphs, LayersThatStayAreRecordedBesideStreamedOnes) {
                  Case{"layers.0=disk,embed_tokens=host", 1}, Case{"layers=disk", 0}}) {
     SCOPED_TRACE(c.place);
     Loaded streamed(with({.place = c.place}, true, Schedule::shuffled), 2, 16);
-    EXPECT_TRUE(streamed.session().memory_plan().streams());
+    EXPECT_TRUE(streamed.loaded().memory_plan().streams());
     EXPECT_EQ(streamed.generate(requests), expected);
     EXPECT_EQ(streamed.graphs().captured, c.stretches * whole.captured);
     EXPECT_EQ(streamed.graphs().launched, c.stretches * whole.launched);
@@ -197,7 +198,7 @@ TEST(CudaGraphs, LayersWithExpertsAreRecordedWhereNothingWaits) {
         Case{"granitemoe", DtypeChoice::bf16, "", 1}, Case{"qwen3_5_moe", DtypeChoice::bf16, "", 1},
         Case{"glm4_moe", DtypeChoice::f32, "", 1}}) {
     SCOPED_TRACE(testing::Message() << c.model << " " << c.place);
-    SessionOptions options;
+    ModelOptions options;
     options.model = test::bundled_model(c.model);
     options.threads = 2;
     options.dtype = c.dtype;
@@ -212,12 +213,12 @@ TEST(CudaGraphs, TheirMemoryIsCounted) {
   GraphsHow how;
   how.device.graph_bytes = MiB;
   Loaded loaded(how, 4, 64);
-  Ledger& ledger = loaded.session().ledger();
+  Ledger& ledger = loaded.planner().machine().ledger();
   loaded.generate(mixed());
   const uint64_t graphs = static_cast<uint64_t>(loaded.graphs().captured) * MiB;
   EXPECT_GT(graphs, 0u);
-  EXPECT_EQ(ledger.peak(Place::device), loaded.session().memory_plan().device.peak() + graphs);
-  loaded.session().release();
+  EXPECT_EQ(ledger.peak(Place::device), loaded.loaded().memory_plan().device.peak() + graphs);
+  loaded.loaded().release();
   EXPECT_EQ(ledger.used(Place::device), 0u);
 }
 

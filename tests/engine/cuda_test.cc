@@ -32,14 +32,14 @@ using test::options_for;
 using test::Outcome;
 using test::run_model;
 
-simt::EmulatedDevice& device_of(const Session& session) {
-  return dynamic_cast<simt::EmulatedDevice&>(session.backend().device());
+simt::EmulatedDevice& device_of(const Planner& planner) {
+  return dynamic_cast<simt::EmulatedDevice&>(planner.machine().backend().device());
 }
 
-void expect_planned_peaks(Session& session) {
-  const uint64_t planned = session.memory_plan().device.peak();
-  EXPECT_EQ(session.ledger().peak(Place::device), planned);
-  EXPECT_EQ(device_of(session).peak_bytes(), planned);
+void expect_planned_peaks(LoadedModel& loaded) {
+  const uint64_t planned = loaded.memory_plan().device.peak();
+  EXPECT_EQ(loaded.planner().machine().ledger().peak(Place::device), planned);
+  EXPECT_EQ(device_of(loaded.planner()).peak_bytes(), planned);
 }
 
 // The same on an emulated device.
@@ -158,15 +158,13 @@ TEST(CudaEngine, HeadsThatNoKernelTakesAreRefused) {
 TEST(CudaEngine, ADenseLayerIsEightLaunches) {
   auto of_a_step = [](int64_t layers) {
     test::SmallModel model(0, 67, 1, layers);
-    Session session(options_for(model.path(), emulated()));
-    session.place(session.run_shape(12, 4, 1));
-    LoadProgress progress;
-    session.load(progress, {});
-    Sequence sequence = session.runner().new_sequence();
+    Planner planner(options_for(model.path(), emulated()));
+    LoadedModel loaded(planner, planner.place(planner.run_shape(12, 4, 1)));
+    Sequence sequence = loaded.runner().new_sequence();
     int64_t before = 0;
     for (const int32_t id : {5, 17}) {
       before = simt::counts().launches;
-      session.runner().logits(session.runner().decode(sequence, {&id, 1}));
+      loaded.runner().logits(loaded.runner().decode(sequence, {&id, 1}));
     }
     return simt::counts().launches - before;
   };
@@ -192,22 +190,21 @@ TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model;
   auto logits = [&](const How& how) {
-    SessionOptions options = options_for(model.path(), how);
+    ModelOptions options = options_for(model.path(), how);
     if (!how.place.empty()) {
-      Session probe(options);
+      Planner probe(options);
       uint64_t least = probe.smallest(probe.run_shape(12, 12, 6)).device.peak();
       options = options_for(model.path(), how);
       options.device_memory = std::to_string(least);
     }
-    Session session(options);
-    const MemoryPlan& plan = session.place(session.run_shape(12, 12, 6));
+    Planner planner(options);
+    LoadedModel loaded(planner, planner.place(planner.run_shape(12, 12, 6)));
+    const MemoryPlan& plan = loaded.memory_plan();
     EXPECT_EQ(plan.streams(), !how.place.empty());
-    const ReadPlan& read = session.read_plan();
+    const ReadPlan& read = loaded.read_plan();
     EXPECT_TRUE(!plan.streams() || tile_buffers(read) < read.sweep_tiles());
-    LoadProgress progress;
-    session.load(progress, {});
-    Outcome result = test::run_prompt(session, kIds, 0, 6);
-    EXPECT_EQ(device_of(session).peak_bytes(), plan.device.peak());
+    Outcome result = test::run_prompt(loaded, kIds, 0, 6);
+    EXPECT_EQ(device_of(planner).peak_bytes(), plan.device.peak());
     return result.logits;
   };
   for (const char* scheme : {"none", "fp8_per_tensor"}) {
@@ -243,17 +240,15 @@ TEST(CudaEngine, InputMajorCodesComeFromTheSpillCache) {
 TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
   test::SmallModel model;
   for (Schedule schedule : {Schedule::lazy, Schedule::shuffled}) {
-    Session session(options_for(model.path(), emulated({}, schedule)));
-    session.place(session.run_shape(24, 4, 4, 2));
-    LoadProgress progress;
-    session.load(progress, {});
+    Planner planner(options_for(model.path(), emulated({}, schedule)));
+    LoadedModel loaded(planner, planner.place(planner.run_shape(24, 4, 4, 2)));
     std::vector<float> last;  // first, so that the cache holds nothing yet
     {
-      Sequence sequence = session.runner().new_sequence();
-      Tensor logits = session.runner().logits(session.runner().prefill(sequence, kIds, {}));
+      Sequence sequence = loaded.runner().new_sequence();
+      Tensor logits = loaded.runner().logits(loaded.runner().prefill(sequence, kIds, {}));
       last.assign(logits.row<float>(0), logits.row<float>(0) + logits.cols);
     }
-    EXPECT_EQ(last, test::run_prompt(session, kIds, 0, 4).logits.back());
+    EXPECT_EQ(last, test::run_prompt(loaded, kIds, 0, 4).logits.back());
   }
 }
 
@@ -286,19 +281,17 @@ TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
 TEST(CudaEngine, SwapsBlocksToHostMemory) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model;
-  SessionOptions options = options_for(model.path(), emulated({}, Schedule::shuffled));
+  ModelOptions options = options_for(model.path(), emulated({}, Schedule::shuffled));
   options.block_size = 4;
   options.swap.host_bytes = MiB;
   options.kv_bytes = 12 * KiB;
-  Session session(options);
-  RunShape shape = session.run_shape(4 * 40, 12, 4, 4);
-  session.place(shape);
-  LoadProgress progress;
-  session.load(progress, {});
+  Planner planner(options);
+  RunShape shape = planner.run_shape(4 * 40, 12, 4, 4);
+  LoadedModel loaded(planner, planner.place(shape));
   // Costs that make computing a block slower than bringing it back.
   const SoloGroup alone;
-  Runner runner(*session.model().root, session.ledger(), session.memory_plan(), shape,
-                {1, {0, 0.01, 0.1}, {0, 0.01, 0.1}}, alone);
+  Runner runner(*planner.checkpoint().model().root, planner.machine().ledger(),
+                loaded.memory_plan(), shape, {1, {0, 0.01, 0.1}, {0, 0.01, 0.1}}, alone);
   auto generate = [&](const std::vector<std::vector<int32_t>>& prompts) {
     Engine engine(runner, nullptr, 4);
     std::vector<OutputId> ids;
@@ -328,14 +321,12 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
 TEST(CudaEngine, TokensNeedFewLogitsOnTheHost) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model(0, 517);
-  Session session(options_for(model.path(), emulated()));
-  session.place(session.run_shape(4 * 40, 12, 4, 4));
-  LoadProgress progress;
-  session.load(progress, {});
+  Planner planner(options_for(model.path(), emulated()));
+  LoadedModel loaded(planner, planner.place(planner.run_shape(4 * 40, 12, 4, 4)));
   constexpr uint64_t kTokens = 20;
   auto generate = [&](const std::vector<SamplingParams>& sampling, bool rank, uint64_t& bytes) {
-    const uint64_t before = device_of(session).bytes_out();
-    Engine engine(session.runner(), nullptr, 4);
+    const uint64_t before = device_of(planner).bytes_out();
+    Engine engine(loaded.runner(), nullptr, 4);
     std::vector<OutputId> ids;
     for (const SamplingParams& params : sampling) {
       Request request;
@@ -351,10 +342,11 @@ TEST(CudaEngine, TokensNeedFewLogitsOnTheHost) {
       RequestResult r = engine.take(id);
       results.emplace_back(r.ids, r.logits_hash);
     }
-    bytes = device_of(session).bytes_out() - before;
+    bytes = device_of(planner).bytes_out() - before;
     return results;
   };
-  const uint64_t row = static_cast<uint64_t>(session.model().root->logits_cols()) * sizeof(float);
+  const uint64_t row =
+      static_cast<uint64_t>(planner.checkpoint().model().root->logits_cols()) * sizeof(float);
   const uint64_t top = kTopTokens * sizeof(TokenLogit) + sizeof(int32_t);
   const SamplingParams greedy, sampled{.temperature = 0.9, .top_k = 20};
   const std::vector<std::vector<SamplingParams>> cases{
@@ -378,11 +370,9 @@ TEST(CudaEngine, VectorsOfPromptsAreThoseOfTheCpu) {
     std::vector<std::vector<float>> vectors[2];
     for (bool on_device : {false, true}) {
       const How how{.dtype = DtypeChoice::f32};
-      Session session(options_for(model.path(), on_device ? emulated(how) : how));
-      session.place(session.run_shape(2 * 40, 5, 1, 2));
-      LoadProgress progress;
-      session.load(progress, {});
-      Engine engine(session.runner(), nullptr, 2);
+      Planner planner(options_for(model.path(), on_device ? emulated(how) : how));
+      LoadedModel loaded(planner, planner.place(planner.run_shape(2 * 40, 5, 1, 2)));
+      Engine engine(loaded.runner(), nullptr, 2);
       std::vector<OutputId> ids;
       for (Pooling pooling : {Pooling::last, Pooling::mean}) {
         Request request;
@@ -401,13 +391,13 @@ TEST(CudaEngine, VectorsOfPromptsAreThoseOfTheCpu) {
 }
 
 TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
-  SessionOptions options = options_for(test::bundled_model("llama_tied"), emulated());
+  ModelOptions options = options_for(test::bundled_model("llama_tied"), emulated());
   options.device_memory = "1MiB";
   std::string refusal;
   {
-    Session session(options);
+    Planner planner(options);
     try {
-      session.place(session.run_shape(110, 100, 1));
+      planner.place(planner.run_shape(110, 100, 1));
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::no_fit);
       refusal = e.what();
@@ -416,11 +406,9 @@ TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   size_t at = refusal.find("--device-memory ");
   ASSERT_NE(at, std::string::npos) << refusal;
   options.device_memory = refusal.substr(at + 16, refusal.find(' ', at + 16) - at - 16);
-  Session session(options);
-  session.place(session.run_shape(110, 100, 1));
-  LoadProgress progress;
-  session.load(progress, {});
-  EXPECT_LE(session.runner().max_rows(), 16);  // with the smallest buffers
+  Planner planner(options);
+  LoadedModel loaded(planner, planner.place(planner.run_shape(110, 100, 1)));
+  EXPECT_LE(loaded.runner().max_rows(), 16);  // with the smallest buffers
 }
 
 // A draft model shares the device with it, and changes nothing but the passes.
@@ -429,13 +417,14 @@ TEST(CudaEngine, ADraftModelOnTheDevice) {
   test::SmallModel model;
   std::vector<int32_t> texts[2];
   for (bool with_draft : {false, true}) {
-    SessionOptions options =
+    ModelOptions options =
         options_for(model.path(), emulated({.place = "*=host"}, Schedule::shuffled));
-    SessionOptions draft = options;
+    ModelOptions draft = options;
     draft.place.clear();
     test::Speculating both(options, with_draft ? &draft : nullptr, kPrompt, kTokens);
-    Session& session = both.session;
-    Engine engine(session.runner(), nullptr, 1);
+    Planner& planner = both.planner;
+    LoadedModel& loaded = *both.loaded;
+    Engine engine(loaded.runner(), nullptr, 1);
     Request request;
     request.prompt = {5, 17, 30, 2, 9, 40};
     request.max_tokens = kTokens;
@@ -444,41 +433,42 @@ TEST(CudaEngine, ADraftModelOnTheDevice) {
     while (!engine.idle()) engine.step({});
     texts[with_draft] = engine.take(id).ids;
     EXPECT_EQ(engine.stats().accepted > 0, with_draft);
-    EXPECT_EQ(session.ledger().peak(Place::device), session.predicted_device_peak());
-    EXPECT_EQ(device_of(session).peak_bytes(), session.predicted_device_peak());
-    EXPECT_LE(session.ledger().peak(Place::host), session.predicted_peak());
+    EXPECT_EQ(planner.machine().ledger().peak(Place::device), loaded.predicted_device_peak());
+    EXPECT_EQ(device_of(planner).peak_bytes(), loaded.predicted_device_peak());
+    EXPECT_LE(planner.machine().ledger().peak(Place::host), loaded.predicted_peak());
   }
   EXPECT_EQ(texts[1], texts[0]);
 }
 
 TEST(CudaEngine, AModelIsRefusedWithTheDeviceMemoryThatItNeedsBesideItsDraft) {
-  SessionOptions options = options_for(test::bundled_model("llama_tied"), emulated());
+  ModelOptions options = options_for(test::bundled_model("llama_tied"), emulated());
   options.device_memory = "300KiB";
-  Session session(options);
-  Session draft(options, session);
-  const RunShape shape = session.run_shape(20, 6, 1);
-  const RunShape both = draft.place_beside(session, draft.run_shape(20, 6, 1), shape);
-  EXPECT_THROW(session.place(both), Error);
-  const uint64_t needed = session.smallest(both).device.peak();
-  EXPECT_GT(needed, session.smallest(shape).device.peak());
+  Planner planner(options);
+  Planner draft(options, planner);
+  const RunShape shape = planner.run_shape(20, 6, 1);
+  RunShape both = shape;
+  draft.place_beside(planner, draft.run_shape(20, 6, 1), both);
+  EXPECT_THROW(planner.place(both), Error);
+  const uint64_t needed = planner.smallest(both).device.peak();
+  EXPECT_GT(needed, planner.smallest(shape).device.peak());
   options.device_memory = std::to_string(needed);
-  Session larger(options);
-  Session beside(options, larger);
-  EXPECT_NO_THROW(larger.place(
-      beside.place_beside(larger, beside.run_shape(20, 6, 1), larger.run_shape(20, 6, 1))));
+  Planner larger(options);
+  Planner beside(options, larger);
+  RunShape target = larger.run_shape(20, 6, 1);
+  beside.place_beside(larger, beside.run_shape(20, 6, 1), target);
+  EXPECT_NO_THROW(larger.place(target));
 }
 
 TEST(CudaEngine, LoadsAgainAfterRelease) {
   test::SmallModel model;
-  Session session(options_for(model.path(), emulated()));
-  session.place(session.run_shape(8, 4, 4));
+  Planner planner(options_for(model.path(), emulated()));
+  LoadedModel loaded(planner, planner.place(planner.run_shape(8, 4, 4)));
   std::vector<Outcome> outcomes;
   for (int i = 0; i < 2; ++i) {
-    LoadProgress progress;
-    session.load(progress, {});
-    outcomes.push_back(test::run_prompt(session, {1, 2, 3, 4}, 2, 4));
-    session.release();
-    EXPECT_EQ(session.ledger().used(Place::device), 0u);
+    if (i > 0) loaded.reload({});
+    outcomes.push_back(test::run_prompt(loaded, {1, 2, 3, 4}, 2, 4));
+    loaded.release();
+    EXPECT_EQ(planner.machine().ledger().used(Place::device), 0u);
   }
   EXPECT_EQ(outcomes[0].logits, outcomes[1].logits);
 }

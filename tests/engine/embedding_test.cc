@@ -6,7 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/engine/golden.h"
 
 namespace sluice {
@@ -18,15 +18,13 @@ Json goldens() {
 
 class LoadedForVectors {
  public:
-  LoadedForVectors(const std::string& model, DtypeChoice dtype) : session_(options(model, dtype)) {
-    session_.place(session_.run_shape(400, 13, 4));  // steps of few rows
-    LoadProgress progress;
-    session_.load(progress, {});
+  LoadedForVectors(const std::string& model, DtypeChoice dtype) : planner_(options(model, dtype)) {
+    loaded_.emplace(planner_, planner_.place(planner_.run_shape(400, 13, 4)));  // steps of few rows
   }
 
   // Returns the vector of each request.
   std::vector<std::vector<float>> run(const std::vector<Request>& requests) {
-    Engine engine(session_.runner(), nullptr, 8);
+    Engine engine(loaded_->runner(), nullptr, 8);
     std::vector<int64_t> ids;
     for (const Request& r : requests) ids.push_back(engine.add(r));
     while (!engine.idle()) engine.step({});
@@ -36,14 +34,15 @@ class LoadedForVectors {
   }
 
  private:
-  static SessionOptions options(const std::string& model, DtypeChoice dtype) {
-    SessionOptions o;
+  static ModelOptions options(const std::string& model, DtypeChoice dtype) {
+    ModelOptions o;
     o.model = test::bundled_model(model.c_str());
     o.dtype = dtype;
     o.threads = 1;
     return o;
   }
-  Session session_;
+  Planner planner_;
+  std::optional<LoadedModel> loaded_;
 };
 
 Request vector_of(const Json& golden, Pooling pooling) {

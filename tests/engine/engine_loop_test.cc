@@ -26,16 +26,14 @@ constexpr int64_t kLongest = 60;  // tokens of a sequence
 class EngineLoopTest : public testing::Test {
  protected:
   void load(int64_t sequences) {
-    SessionOptions options;
+    ModelOptions options;
     options.model = model_.path();
     options.threads = 1;
     options.block_size = 4;
-    session_.emplace(std::move(options));
-    RunShape shape = session_->run_shape(sequences * kLongest, 16, 5);
-    shape.sampling_bytes = Sampler::Scratch::bytes(session_->spec().vocab_size);
-    session_->place(shape);
-    LoadProgress progress;
-    session_->load(progress, {});
+    planner_.emplace(std::move(options));
+    RunShape shape = planner_->run_shape(sequences * kLongest, 16, 5);
+    shape.sampling_bytes = Sampler::Scratch::bytes(planner_->checkpoint().spec().vocab_size);
+    loaded_.emplace(*planner_, planner_->place(shape));
   }
 
   Request random_request() {
@@ -57,7 +55,7 @@ class EngineLoopTest : public testing::Test {
   }
 
   std::vector<RequestResult> alone(const Request& request) {
-    Engine engine(session_->runner(), nullptr, 1);
+    Engine engine(loaded_->runner(), nullptr, 1);
     const int64_t id = engine.add(request);
     while (!engine.idle()) engine.step({});
     std::vector<RequestResult> results;
@@ -67,7 +65,8 @@ class EngineLoopTest : public testing::Test {
 
   test::SmallModel model_;
   test::Random random_{"engine loop"};
-  std::optional<Session> session_;
+  std::optional<Planner> planner_;
+  std::optional<LoadedModel> loaded_;
   std::atomic<int> shrink_{0};
 };
 
@@ -121,7 +120,7 @@ TEST_F(EngineLoopTest, EachGetsWhatItGetsAlone) {
   load(2);  // where up to 8 want to run
   std::map<int64_t, Asked> asked;
   {
-    EngineLoop loop(*session_, 8, shrink_);
+    EngineLoop loop(*loaded_, 8, shrink_);
     for (int i = 0; i < 150; ++i) {
       Asked one{.request = random_request()};
       one.got.resize(static_cast<size_t>(one.request.n));
@@ -138,7 +137,7 @@ TEST_F(EngineLoopTest, EachGetsWhatItGetsAlone) {
     take_until_done(loop, asked);
     EXPECT_EQ(loop.failure(), "");
   }
-  EXPECT_TRUE(session_->runner().blocks().idle());
+  EXPECT_TRUE(loaded_->runner().blocks().idle());
   int64_t errors = 0, compared = 0;
   for (const auto& [id, one] : asked) {
     if (one.cancelled) continue;
@@ -161,7 +160,7 @@ TEST_F(EngineLoopTest, EachGetsWhatItGetsAlone) {
 
 TEST_F(EngineLoopTest, WhatCanNeverRunIsRefusedByAdd) {
   load(1);
-  EngineLoop loop(*session_, 2, shrink_);
+  EngineLoop loop(*loaded_, 2, shrink_);
   Request r = of_tokens(2 * kLongest);
   EXPECT_THROW(loop.add(r), Error);
   r.max_tokens = 5;
@@ -171,7 +170,7 @@ TEST_F(EngineLoopTest, WhatCanNeverRunIsRefusedByAdd) {
 
 TEST_F(EngineLoopTest, CancelFreesTheBlocks) {
   load(2);
-  EngineLoop loop(*session_, 2, shrink_);
+  EngineLoop loop(*loaded_, 2, shrink_);
   const Request r = of_tokens(kLongest - 3);
   const int64_t id = loop.add(r);
   wait_for_more(loop);
@@ -182,7 +181,7 @@ TEST_F(EngineLoopTest, CancelFreesTheBlocks) {
                                  {other, {.request = r, .got = {{}}}}};
   take_until_done(loop, asked);
   loop.stop();
-  EXPECT_TRUE(session_->runner().blocks().idle());
+  EXPECT_TRUE(loaded_->runner().blocks().idle());
   EXPECT_EQ(asked.at(other).got[0].result->ids, alone(r)[0].ids);
 }
 
@@ -198,23 +197,23 @@ RequestResult run_one(EngineLoop& loop, const Request& request) {
 TEST_F(EngineLoopTest, AModelThatSleepsHoldsNothingAndWakesAsItWas) {
   load(2);
   const Request r = of_tokens(20);
-  EngineLoop loop(*session_, 2, shrink_);
+  EngineLoop loop(*loaded_, 2, shrink_);
   const RequestResult want = run_one(loop, r);
-  const uint64_t awake = session_->ledger().used(Place::host);
+  const uint64_t awake = planner_->machine().ledger().used(Place::host);
   const ModelTask sleep{.kind = ModelTask::Kind::sleep}, wake{.kind = ModelTask::Kind::wake};
   for (int i = 0; i < 2; ++i) {
     loop.perform(sleep);
     loop.perform(sleep);
     EXPECT_TRUE(loop.asleep());
     EXPECT_EQ(loop.status().blocks, 0);
-    const MemoryPlan& plan = session_->memory_plan();
-    EXPECT_LE(session_->ledger().used(Place::host), awake - plan.weights - plan.kv_cache);
+    const MemoryPlan& plan = loaded_->memory_plan();
+    EXPECT_LE(planner_->machine().ledger().used(Place::host), awake - plan.weights - plan.kv_cache);
     EXPECT_THROW(loop.add(r), Error);
     EXPECT_THROW(loop.perform({.kind = ModelTask::Kind::exchange, .model = model_.path()}), Error);
     loop.perform(wake);
     loop.perform(wake);
     EXPECT_FALSE(loop.asleep());
-    EXPECT_EQ(session_->ledger().used(Place::host), awake);
+    EXPECT_EQ(planner_->machine().ledger().used(Place::host), awake);
     const RequestResult again = run_one(loop, r);
     EXPECT_EQ(again.ids, want.ids);
     EXPECT_EQ(again.logits_hash, want.logits_hash);
@@ -227,7 +226,7 @@ TEST_F(EngineLoopTest, WhatRunsEndsBeforeTheModelSleeps) {
   load(4);
   const Request r = of_tokens(kLongest - 3);
   for (bool abort : {false, true}) {
-    EngineLoop loop(*session_, 4, shrink_);
+    EngineLoop loop(*loaded_, 4, shrink_);
     std::map<int64_t, Asked> asked;
     for (int i = 0; i < (abort ? 200 : 8); ++i)
       asked.emplace(loop.add(r), Asked{.request = r, .got = {{}}});
@@ -247,7 +246,7 @@ TEST_F(EngineLoopTest, WhatRunsEndsBeforeTheModelSleeps) {
 TEST_F(EngineLoopTest, WeightsAreExchangedOrStay) {
   load(2);
   const Request r = of_tokens(20);
-  EngineLoop loop(*session_, 2, shrink_);
+  EngineLoop loop(*loaded_, 2, shrink_);
   const uint64_t want = run_one(loop, r).logits_hash;
   auto exchange_to = [&](const std::filesystem::path& model) {
     loop.perform({.kind = ModelTask::Kind::exchange, .model = model});
@@ -268,7 +267,7 @@ TEST_F(EngineLoopTest, WeightsAreExchangedOrStay) {
 
 TEST_F(EngineLoopTest, AStopEndsATaskThatWaits) {
   load(2);
-  EngineLoop loop(*session_, 2, shrink_);
+  EngineLoop loop(*loaded_, 2, shrink_);
   for (int i = 0; i < 100; ++i) loop.add(of_tokens(kLongest - 3));
   std::thread stops([&] { loop.stop(); });
   try {
@@ -281,7 +280,7 @@ TEST_F(EngineLoopTest, AStopEndsATaskThatWaits) {
 
 TEST_F(EngineLoopTest, AStopEndsWhatHasNotEndedWithAnError) {
   load(2);
-  EngineLoop loop(*session_, 2, shrink_);
+  EngineLoop loop(*loaded_, 2, shrink_);
   Request r = of_tokens(kLongest - 3);
   r.n = 2;
   std::map<int64_t, Asked> asked;
@@ -302,8 +301,8 @@ TEST_F(EngineLoopTest, AStopEndsWhatHasNotEndedWithAnError) {
 
 TEST_F(EngineLoopTest, AFaultOfAPassEndsAllAndIsTold) {
   load(2);
-  session_->runner().stop_steps("the disk is gone");
-  EngineLoop loop(*session_, 2, shrink_);
+  loaded_->runner().stop_steps("the disk is gone");
+  EngineLoop loop(*loaded_, 2, shrink_);
   const Request r = of_tokens(3);
   std::map<int64_t, Asked> asked;
   asked.emplace(loop.add(r), Asked{.request = r, .got = {{}}});

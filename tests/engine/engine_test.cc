@@ -16,7 +16,7 @@
 #include "quant/float8.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/support/kv_scales.h"
 
 namespace sluice {
@@ -29,22 +29,20 @@ class LoadedWithSwap {
  public:
   LoadedWithSwap(const std::filesystem::path& model, std::optional<DType> kv_dtype,
                  int64_t sequences, int64_t rows, const SwapShape& swap = {})
-      : session_(options(model, kv_dtype, swap)) {
-    RunShape shape = session_.run_shape(sequences * kLongestOfEngine, rows, 5);
-    session_.place(shape);
-    LoadProgress progress;
-    session_.load(progress, {});
+      : planner_(options(model, kv_dtype, swap)) {
+    RunShape shape = planner_.run_shape(sequences * kLongestOfEngine, rows, 5);
+    loaded_.emplace(planner_, planner_.place(shape));
     // Costs that make computing a block of so small a model slower than reading it from disk.
     BlockCosts costs{1, {0, 0.01, 0.1}, {0, 0.01, 0.1}};
-    runner_.emplace(*session_.model().root, session_.ledger(), session_.memory_plan(), shape, costs,
-                    alone_);
+    runner_.emplace(*planner_.checkpoint().model().root, planner_.machine().ledger(),
+                    loaded_->memory_plan(), shape, costs, alone_);
   }
   Runner& runner() { return *runner_; }
 
  private:
-  static SessionOptions options(const std::filesystem::path& model, std::optional<DType> kv_dtype,
-                                const SwapShape& swap) {
-    SessionOptions o;
+  static ModelOptions options(const std::filesystem::path& model, std::optional<DType> kv_dtype,
+                              const SwapShape& swap) {
+    ModelOptions o;
     o.model = model;
     o.kv_dtype = kv_dtype;
     o.swap = swap;
@@ -52,7 +50,8 @@ class LoadedWithSwap {
     o.block_size = 4;
     return o;
   }
-  Session session_;
+  Planner planner_;
+  std::optional<LoadedModel> loaded_;
   SoloGroup alone_;
   std::optional<Runner> runner_;
 };
@@ -257,10 +256,10 @@ TEST(Engine, WhatSamplingTakesIsPlannedAndCounted) {
   test::TempDir dir;
   Json config = test::tiny_config();
   test::write_checkpoint(dir.path(), config, test::tiny_tensors(config, random));
-  SessionOptions options;
+  ModelOptions options;
   options.model = dir.path();
-  Session session(options);
-  const int64_t vocab = session.spec().vocab_size;
+  Planner planner(options);
+  const int64_t vocab = planner.checkpoint().spec().vocab_size;
   Request greedy;
   greedy.prompt = {1, 2, 3};
   greedy.max_tokens = 2;
@@ -274,24 +273,23 @@ TEST(Engine, WhatSamplingTakesIsPlannedAndCounted) {
   EXPECT_GE(bytes, static_cast<uint64_t>(vocab) * 24);
   for (const Request& r : others) EXPECT_EQ(sampling_bytes(r, vocab), bytes);
 
-  RunShape shape = session.run_shape(64, 8, 1);
-  const uint64_t without = session.predict(shape).activations;
+  RunShape shape = planner.run_shape(64, 8, 1);
+  const uint64_t without = planner.predict(shape).activations;
   shape.sampling_bytes = bytes;
-  EXPECT_EQ(session.place(shape).activations - without, Buffer::charged_bytes(bytes));
-  LoadProgress progress;
-  session.load(progress, {});
-  Engine engine(session.runner(), nullptr, 4);
-  const uint64_t used = session.ledger().used(Place::host);
+  LoadedModel loaded(planner, planner.place(shape));
+  EXPECT_EQ(loaded.memory_plan().activations - without, Buffer::charged_bytes(bytes));
+  Engine engine(loaded.runner(), nullptr, 4);
+  const uint64_t used = planner.machine().ledger().used(Place::host);
   Results results;
   auto run = [&](const Request& request) {
     engine.add(request);
     while (!engine.idle()) collect_results(engine, results);
   };
   run(greedy);
-  EXPECT_EQ(session.ledger().used(Place::host), used);
+  EXPECT_EQ(planner.machine().ledger().used(Place::host), used);
   for (const Request& r : others) {
     run(r);
-    EXPECT_EQ(session.ledger().used(Place::host), used + Buffer::charged_bytes(bytes));
+    EXPECT_EQ(planner.machine().ledger().used(Place::host), used + Buffer::charged_bytes(bytes));
   }
 }
 

@@ -14,7 +14,7 @@
 
 #include "io/system_calls.h"
 #include "src/base/error.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/engine/placed.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/sanitized.h"
@@ -25,25 +25,26 @@ namespace {
 
 constexpr int64_t kExpertPrompt = 11, kExpertSteps = 5;
 
-SessionOptions expert_options(const std::filesystem::path& model) {
-  SessionOptions options;
+ModelOptions expert_options(const std::filesystem::path& model) {
+  ModelOptions options;
   options.model = model;
   options.threads = 2;
   options.place = parse_place_rules("*=cached");  // what is no expert's is on disk
   return options;
 }
 
-RunShape expert_shape(const Session& session) {
-  return session.run_shape(kExpertPrompt + kExpertSteps, kExpertPrompt, 1);
+RunShape expert_shape(const Planner& planner) {
+  return planner.run_shape(kExpertPrompt + kExpertSteps, kExpertPrompt, 1);
 }
 
 // Logits of the prompt's end and of some steps after it, as bytes.
-std::string expert_outcome(Session& session, int64_t prompt = kExpertPrompt, int32_t first = 7) {
-  Runner& runner = session.runner();
+std::string expert_outcome(LoadedModel& loaded, int64_t prompt = kExpertPrompt, int32_t first = 7) {
+  Runner& runner = loaded.runner();
   Sequence sequence = runner.new_sequence();
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < kExpertPrompt; ++i)
-    ids.push_back((i * 131 + first) % static_cast<int32_t>(session.spec().vocab_size));
+    ids.push_back((i * 131 + first) %
+                  static_cast<int32_t>(loaded.planner().checkpoint().spec().vocab_size));
   std::string bytes;
   auto keep = [&](Tensor logits) {
     bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
@@ -58,14 +59,12 @@ std::string expert_outcome(Session& session, int64_t prompt = kExpertPrompt, int
   return bytes;
 }
 
-std::string resident_expert_outcome(SessionOptions options, int64_t prompt = kExpertPrompt,
+std::string resident_expert_outcome(ModelOptions options, int64_t prompt = kExpertPrompt,
                                     int32_t first = 7) {
   options.place = {};
-  Session session(options);
-  EXPECT_FALSE(session.place(expert_shape(session)).streams());
-  LoadProgress progress;
-  session.load(progress, {});
-  return expert_outcome(session, prompt, first);
+  test::Ready ready(options, expert_shape);
+  EXPECT_FALSE(ready.model.memory_plan().streams());
+  return expert_outcome(ready.model, prompt, first);
 }
 
 uint64_t slots_of(const ReadPlan& plan, double share) {
@@ -73,15 +72,15 @@ uint64_t slots_of(const ReadPlan& plan, double share) {
 }
 
 // Bytes beside what the process holds with which the cache has slots for a share of the experts.
-uint64_t room_for_slots(const SessionOptions& options, double share) {
-  Session session(options);
-  const RunShape shape = expert_shape(session);
-  const MemoryPlan smallest = session.smallest(shape);
+uint64_t room_for_slots(const ModelOptions& options, double share) {
+  Planner planner(options);
+  const RunShape shape = expert_shape(planner);
+  const MemoryPlan smallest = planner.smallest(shape);
   auto slots = [&](uint64_t room) {
-    return session.what_if(shape, smallest.runtime + room, options.quantize).second.expert_slots;
+    return planner.what_if(shape, smallest.runtime + room, options.quantize).second.expert_slots;
   };
   uint64_t few = smallest.needed() - smallest.runtime, enough = GiB;
-  const auto [plan, read] = session.what_if(shape, UINT64_MAX, options.quantize);
+  const auto [plan, read] = planner.what_if(shape, UINT64_MAX, options.quantize);
   const uint64_t wanted = slots_of(read, share);
   if (wanted == 0) return few;
   while (enough - few > 4 * KiB) {
@@ -91,15 +90,14 @@ uint64_t room_for_slots(const SessionOptions& options, double share) {
   return enough;
 }
 
-// A loaded session with slots for about a share of the experts, in about the least memory that has
-// them. What the process itself holds changes from session to session, so room is added in steps.
-std::unique_ptr<Session> with_slots(const SessionOptions& options, double share) {
+// A loaded model with slots for about a share of the experts, in about the least memory that has
+// them. What the process itself holds changes from planner to planner, so room is added in steps.
+std::unique_ptr<test::Ready> with_slots(const ModelOptions& options, double share) {
   for (uint64_t room = room_for_slots(options, share);; room += 256 * KiB) {
-    auto placed = test::placed(options, room, expert_shape);
-    if (placed->read_plan().expert_slots < slots_of(placed->read_plan(), share)) continue;
-    LoadProgress progress;
-    placed->load(progress, {});
-    return placed;
+    test::PlacedModel placed = test::placed(options, room, expert_shape);
+    const ReadPlan& read = *placed.placed->read;
+    if (read.expert_slots < slots_of(read, share)) continue;
+    return std::make_unique<test::Ready>(std::move(placed));
   }
 }
 
@@ -117,9 +115,9 @@ void expect_use(const ExpertCounts& counts, double share) {
   EXPECT_LT(counts.hits, counts.uses);
 }
 
-uint64_t bytes_of_units(const Session& session) {
+uint64_t bytes_of_units(const LoadedModel& loaded) {
   uint64_t sum = 0;
-  const StreamReport report = session.stream_report().value();
+  const StreamReport report = loaded.stream_report().value();
   for (const UnitStalls& u : report.units) sum += u.bytes;
   return sum;
 }
@@ -128,22 +126,23 @@ uint64_t bytes_of_units(const Session& session) {
 TEST(ExpertCache, SameBitsForEveryNumberOfSlots) {
   for (const char* model : {"tools/demo-moe-model", "tests/data/models/qwen3_5_moe"}) {
     SCOPED_TRACE(model);
-    const SessionOptions options = expert_options(test::source_dir() / model);
+    const ModelOptions options = expert_options(test::source_dir() / model);
     const bool is_large = std::string_view(model).starts_with("tools");  // of small slots
     const std::string expected = resident_expert_outcome(options, 2);
     const std::string other = resident_expert_outcome(options, 3, 40);
     for (double share : shares()) {
       SCOPED_TRACE(share);
-      const std::unique_ptr<Session> session = with_slots(options, share);
+      const std::unique_ptr<test::Ready> ready = with_slots(options, share);
       for (int round = 0; round < 3; ++round) {
-        EXPECT_EQ(expert_outcome(*session, 2), expected);
-        EXPECT_EQ(expert_outcome(*session, 3, 40), other);
+        EXPECT_EQ(expert_outcome(ready->model, 2), expected);
+        EXPECT_EQ(expert_outcome(ready->model, 3, 40), other);
       }
-      EXPECT_LE(session->ledger().peak(Place::host), session->memory_plan().peak());
-      const ExpertCounts counts = session->stream_report()->experts;
-      const uint64_t least = slots_of(session->read_plan(), share);
-      ASSERT_FALSE(session->read_plan().experts.empty());
-      EXPECT_EQ(counts.slots, session->read_plan().expert_slots);
+      EXPECT_LE(ready->planner.machine().ledger().peak(Place::host),
+                ready->model.memory_plan().peak());
+      const ExpertCounts counts = ready->model.stream_report()->experts;
+      const uint64_t least = slots_of(ready->model.read_plan(), share);
+      ASSERT_FALSE(ready->model.read_plan().experts.empty());
+      EXPECT_EQ(counts.slots, ready->model.read_plan().expert_slots);
       EXPECT_GE(counts.slots, least);
       expect_use(counts, share);
       // A sanitized process holds more than it plans, so that it gets more slots than it asks for.
@@ -156,21 +155,19 @@ TEST(ExpertCache, SameBitsForEveryNumberOfSlots) {
 
 // With a slot for every expert, a second run of the same tokens reads none of them.
 TEST(ExpertCache, HitsReadNothing) {
-  SessionOptions options = expert_options(test::source_dir() / "tests/data/models/mixtral");
+  ModelOptions options = expert_options(test::source_dir() / "tests/data/models/mixtral");
   options.place = parse_place_rules("experts=cached");
-  Session session(options);
-  session.place(expert_shape(session));
-  ASSERT_EQ(session.read_plan().expert_slots, session.read_plan().experts.size());
-  LoadProgress progress;
-  session.load(progress, {});
-  const std::string first = expert_outcome(session);
-  const uint64_t read = bytes_of_units(session);
-  const ExpertCounts before = session.stream_report()->experts;
+  test::Ready ready(options, expert_shape);
+  LoadedModel& loaded = ready.model;
+  ASSERT_EQ(loaded.read_plan().expert_slots, loaded.read_plan().experts.size());
+  const std::string first = expert_outcome(loaded);
+  const uint64_t read = bytes_of_units(loaded);
+  const ExpertCounts before = loaded.stream_report()->experts;
   EXPECT_GT(read, 0u);
   EXPECT_EQ(before.kept, before.uses - before.hits) << "each is read once";
-  EXPECT_EQ(expert_outcome(session), first);
-  EXPECT_EQ(bytes_of_units(session), read);
-  const ExpertCounts after = session.stream_report()->experts;
+  EXPECT_EQ(expert_outcome(loaded), first);
+  EXPECT_EQ(bytes_of_units(loaded), read);
+  const ExpertCounts after = loaded.stream_report()->experts;
   EXPECT_EQ(after.hits - before.hits, after.uses - before.uses);
 }
 
@@ -178,7 +175,7 @@ TEST(ExpertCache, HitsReadNothing) {
 // these are added as they are met.
 TEST(ExpertCache, SpillOfExpertsIsUsedAsFarAsItGoesAndGrows) {
   test::TempDir dir;
-  SessionOptions options = expert_options(test::source_dir() / "tests/data/models/glm4_moe");
+  ModelOptions options = expert_options(test::source_dir() / "tests/data/models/glm4_moe");
   options.quantize.scheme = *find_quant_scheme("int8");
   const std::string expected = resident_expert_outcome(options, 1);
   const std::string others = resident_expert_outcome(options, 3, 40);
@@ -191,14 +188,14 @@ TEST(ExpertCache, SpillOfExpertsIsUsedAsFarAsItGoesAndGrows) {
   for (const Run& run :
        {Run{7, "growing", true, true}, Run{7, "reused", true, false}, Run{40, "reused", true, true},
         Run{40, "reused", true, false}, Run{7, "reused", true, false}}) {
-    const std::unique_ptr<Session> session = with_slots(options, 0);
-    EXPECT_EQ(expert_outcome(*session, run.first == 7 ? 1 : 3, run.first),
+    const std::unique_ptr<test::Ready> ready = with_slots(options, 0);
+    EXPECT_EQ(expert_outcome(ready->model, run.first == 7 ? 1 : 3, run.first),
               run.first == 7 ? expected : others);
-    const Spill::Report report = session->spill()->report();
+    const Spill::Report report = ready->model.spill()->report();
     EXPECT_EQ(report.outcome, run.outcome);
     EXPECT_EQ(report.written > 0, run.writes);
-    EXPECT_EQ(session->stream_report()->spilled_bytes > 0, run.reads_spill);
-    session->release();
+    EXPECT_EQ(ready->model.stream_report()->spilled_bytes > 0, run.reads_spill);
+    ready->model.release();
   }
 }
 
@@ -209,16 +206,16 @@ TEST(ExpertCache, GoesOnWithoutACopyThatFails) {
   test::TempDir dir, mirror;
   std::filesystem::copy(model, dir.path(), std::filesystem::copy_options::recursive);
   std::filesystem::copy(dir.path() / "model.safetensors", mirror.path() / "model.safetensors");
-  SessionOptions options = expert_options(dir.path());
+  ModelOptions options = expert_options(dir.path());
   const std::string expected = resident_expert_outcome(options);
   options.mirrors = {mirror.path()};
   for (double share : {0.0, 0.5}) {
     const std::filesystem::path file = mirror.path() / "model.safetensors";
     const std::string bytes = test::read_file(file);
-    const std::unique_ptr<Session> session = with_slots(options, share);
-    EXPECT_EQ(expert_outcome(*session), expected);
+    const std::unique_ptr<test::Ready> ready = with_slots(options, share);
+    EXPECT_EQ(expert_outcome(ready->model), expected);
     std::filesystem::resize_file(file, bytes.size() / 2);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(expert_outcome(*session), expected);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(expert_outcome(ready->model), expected);
     test::write_file(file, bytes);
   }
 }
@@ -262,10 +259,10 @@ class ExpertFaults final : public io::SystemCalls {
 };
 
 // Returns the bytes of the first layer's experts in the checkpoint's first file: begin, end.
-std::pair<uint64_t, uint64_t> first_experts(const SessionOptions& options) {
-  Session session(options);
+std::pair<uint64_t, uint64_t> first_experts(const ModelOptions& options) {
+  Planner planner(options);
   std::pair<uint64_t, uint64_t> range{UINT64_MAX, 0};
-  for (const io::StoredTensor& t : session.index().tensors()) {
+  for (const io::StoredTensor& t : planner.checkpoint().index().tensors()) {
     if (t.name.find("layers.0.mlp.experts.") == std::string::npos) continue;
     EXPECT_EQ(t.file, 0u);
     range = {std::min(range.first, t.offset), std::max(range.second, t.offset + t.bytes)};
@@ -274,9 +271,9 @@ std::pair<uint64_t, uint64_t> first_experts(const SessionOptions& options) {
   return range;
 }
 
-std::string error_of(Session& session, int64_t prompt, int32_t first) {
+std::string error_of(LoadedModel& loaded, int64_t prompt, int32_t first) {
   try {
-    expert_outcome(session, prompt, first);
+    expert_outcome(loaded, prompt, first);
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::runtime);
     return e.what();
@@ -285,9 +282,9 @@ std::string error_of(Session& session, int64_t prompt, int32_t first) {
 }
 
 // A step whose read fails ends with one sentence. What the slot has of the expert then is not
-// believed: the same session gives the right bits, once the disk does.
+// believed: the same model gives the right bits, once the disk does.
 TEST(ExpertCache, NothingIsBelievedOfAReadThatFailed) {
-  SessionOptions options = expert_options(test::source_dir() / "tools/demo-moe-model");
+  ModelOptions options = expert_options(test::source_dir() / "tools/demo-moe-model");
   const std::string expected = resident_expert_outcome(options, 2);
   const std::string other = resident_expert_outcome(options, 3, 40);
   ExpertFaults faults(first_experts(options));
@@ -296,32 +293,32 @@ TEST(ExpertCache, NothingIsBelievedOfAReadThatFailed) {
     for (double share : shares()) {
       SCOPED_TRACE(share);
       options.reader = reader;
-      const std::unique_ptr<Session> session = with_slots(options, share);
+      const std::unique_ptr<test::Ready> ready = with_slots(options, share);
       for (int round = 0; round < (test::is_brief() ? 1 : 3); ++round) {
         faults.arm(ExpertFaults::Kind::error);
-        const std::string error = error_of(*session, 2, 7);
+        const std::string error = error_of(ready->model, 2, 7);
         EXPECT_NE(error.find("cannot be read at offset"), std::string::npos) << error;
         EXPECT_EQ(error.find('\n'), std::string::npos);
         faults.arm(ExpertFaults::Kind::none);
-        EXPECT_EQ(expert_outcome(*session, 3, 40), other);
-        EXPECT_EQ(expert_outcome(*session, 2), expected);
+        EXPECT_EQ(expert_outcome(ready->model, 3, 40), other);
+        EXPECT_EQ(expert_outcome(ready->model, 2), expected);
       }
-      expect_use(session->stream_report()->experts, share);
+      expect_use(ready->model.stream_report()->experts, share);
     }
   }
 }
 
 TEST(ExpertCache, ShortReadsAreCompleted) {
-  SessionOptions options = expert_options(test::source_dir() / "tools/demo-moe-model");
+  ModelOptions options = expert_options(test::source_dir() / "tools/demo-moe-model");
   const std::string expected = resident_expert_outcome(options, 2);
   ExpertFaults faults(first_experts(options));
   options.calls = &faults;
   for (double share : shares()) {
-    const std::unique_ptr<Session> session = with_slots(options, share);
+    const std::unique_ptr<test::Ready> ready = with_slots(options, share);
     faults.arm(ExpertFaults::Kind::shorter);
-    for (int round = 0; round < 2; ++round) EXPECT_EQ(expert_outcome(*session, 2), expected);
+    for (int round = 0; round < 2; ++round) EXPECT_EQ(expert_outcome(ready->model, 2), expected);
     EXPECT_GT(faults.met(), 0);
-    EXPECT_GT(session->stream_report()->io.retries, 0u);
+    EXPECT_GT(ready->model.stream_report()->io.retries, 0u);
     faults.arm(ExpertFaults::Kind::none);
   }
 }
@@ -346,23 +343,23 @@ class SpillFlips final : public io::SystemCalls {
 // Spilled weights have checksums: a flipped bit costs a read of the checkpoint, no wrong result.
 TEST(ExpertCache, AFlippedBitOfTheSpillIsNoticed) {
   test::TempDir dir;
-  SessionOptions options = expert_options(test::source_dir() / "tests/data/models/glm4_moe");
+  ModelOptions options = expert_options(test::source_dir() / "tests/data/models/glm4_moe");
   options.quantize.scheme = *find_quant_scheme("int8");
   options.reader = io::ReaderKind::pread;
   const std::string expected = resident_expert_outcome(options, 1);
   options.spill.directories = {dir.path() / "spill"};
   for (double share : {0.0, 0.5}) {
     options.calls = nullptr;
-    ASSERT_EQ(expert_outcome(*with_slots(options, share), 1), expected) << "writes the spill";
+    ASSERT_EQ(expert_outcome(with_slots(options, share)->model, 1), expected) << "writes the spill";
     SpillFlips flips;
     options.calls = &flips;
-    const std::unique_ptr<Session> session = with_slots(options, share);
-    ASSERT_TRUE(session->spill()->ready());
+    const std::unique_ptr<test::Ready> ready = with_slots(options, share);
+    ASSERT_TRUE(ready->model.spill()->ready());
     flips.arm(true);
-    EXPECT_EQ(expert_outcome(*session, 1), expected);
-    EXPECT_FALSE(session->spill()->ready());
+    EXPECT_EQ(expert_outcome(ready->model, 1), expected);
+    EXPECT_FALSE(ready->model.spill()->ready());
     flips.arm(false);
-    EXPECT_EQ(expert_outcome(*session, 1), expected);
+    EXPECT_EQ(expert_outcome(ready->model, 1), expected);
   }
 }
 

@@ -54,8 +54,8 @@ class Formats : public testing::TestWithParam<fs::path> {
   }
   void SetUp() override { ASSERT_FALSE(goldens_.empty()); }
 
-  SessionOptions options_for(DtypeChoice dtype, Isa isa, const char* scheme) const {
-    SessionOptions options;
+  ModelOptions options_for(DtypeChoice dtype, Isa isa, const char* scheme) const {
+    ModelOptions options;
     options.model = test::model_in(GetParam());
     options.dtype = dtype;
     options.isa = isa;
@@ -63,20 +63,18 @@ class Formats : public testing::TestWithParam<fs::path> {
     options.quantize.scheme = *find_quant_scheme(scheme);
     return options;
   }
-  std::unique_ptr<Session> loaded(DtypeChoice dtype, Isa isa, const char* scheme = "none") const {
+  std::unique_ptr<test::Ready> loaded(DtypeChoice dtype, Isa isa,
+                                      const char* scheme = "none") const {
     return load(options_for(dtype, isa, scheme));
   }
-  std::unique_ptr<Session> load(const SessionOptions& options) const {
-    auto session = std::make_unique<Session>(options);
+  std::unique_ptr<test::Ready> load(const ModelOptions& options) const {
     int64_t prompt = 0, tokens = 0;
     for (const Golden& g : goldens_) {
       prompt = std::max(prompt, std::ssize(g.ids));
       tokens = std::max(tokens, std::ssize(g.ids) + std::ssize(g.greedy));
     }
-    session->place(session->run_shape(tokens, prompt, prompt));
-    LoadProgress progress;
-    session->load(progress, {});
-    return session;
+    return std::make_unique<test::Ready>(
+        options, [&](const Planner& planner) { return planner.run_shape(tokens, prompt, prompt); });
   }
 
   test::GoldenFile file_{GetParam()};
@@ -95,8 +93,8 @@ std::string golden_name_of(const Piece& piece, const test::SafetensorsFile& gold
 
 // Returns the stored row for a row of the hub's checkpoint: GGUF's Llama stores the two of a rotary
 // pair side by side.
-int64_t stored_row(const Session& session, const Piece& piece, int64_t row) {
-  const AttentionSpec& attention = session.model().spec.layer(0).mixers.front().attention();
+int64_t stored_row(const Checkpoint& checkpoint, const Piece& piece, int64_t row) {
+  const AttentionSpec& attention = checkpoint.spec().layer(0).mixers.front().attention();
   const bool rotated =
       piece.source.ends_with("q_proj.weight") || piece.source.ends_with("k_proj.weight");
   if (attention.rope != RopePairing::neighbours || !rotated) return row;
@@ -116,9 +114,9 @@ float expected_at(const std::vector<float>& golden, const std::vector<int64_t>& 
 
 TEST_P(Formats, WeightsAreTheGoldensExactly) {
   const test::SafetensorsFile golden(GetParam() / "golden.safetensors");
-  auto session = loaded(DtypeChoice::automatic, Isa::automatic);
+  const auto ready = loaded(DtypeChoice::automatic, Isa::automatic);
   int compared = 0;
-  for (const ParamPlan& p : session->read_plan().params) {
+  for (const ParamPlan& p : ready->model.read_plan().params) {
     for (const Piece& piece : p.param->pieces) {
       const std::string name = golden_name_of(piece, golden);
       if (!golden.has(name) || piece.vector) continue;
@@ -126,7 +124,8 @@ TEST_P(Formats, WeightsAreTheGoldensExactly) {
       const std::vector<int64_t> shape = golden.shape(name);
       std::vector<float> row(static_cast<size_t>(piece.cols));
       for (int64_t r = 0; r < piece.rows; ++r) {
-        decode_row(p.param->value, piece.offset + stored_row(*session, piece, r), row.data());
+        decode_row(p.param->value, piece.offset + stored_row(ready->planner.checkpoint(), piece, r),
+                   row.data());
         for (int64_t c = 0; c < piece.cols; ++c)
           ASSERT_EQ(row[static_cast<size_t>(c)], expected_at(expected, shape, piece, r, c))
               << name << ", row " << r << ", column " << c;
@@ -139,10 +138,10 @@ TEST_P(Formats, WeightsAreTheGoldensExactly) {
 
 TEST_P(Formats, Float32LogitsAndGreedyTokens) {
   for (Isa isa : {Isa::reference, Isa::portable, Isa::automatic}) {
-    auto session = loaded(DtypeChoice::f32, isa);
+    const auto ready = loaded(DtypeChoice::f32, isa);
     for (const Golden& golden : goldens_) {
       SCOPED_TRACE(testing::Message() << "prompt of " << golden.ids.size());
-      Outcome actual = test::run_prompt(*session, golden.ids, std::ssize(golden.greedy), 512);
+      Outcome actual = test::run_prompt(ready->model, golden.ids, std::ssize(golden.greedy), 512);
       EXPECT_EQ(actual.greedy, golden.greedy);
       file_.expect_float32(actual, golden);
     }
@@ -154,10 +153,10 @@ TEST_P(Formats, Float32LogitsAndGreedyTokens) {
 TEST_P(Formats, Bfloat16WithinItsTolerance) {
   for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx}) {
     if (!isa_supported(isa)) continue;
-    auto session = loaded(DtypeChoice::bf16, isa);
-    const bool longest = test::has_experts(session->model().spec.layer(0));
+    const auto ready = loaded(DtypeChoice::bf16, isa);
+    const bool longest = test::has_experts(ready->planner.checkpoint().spec().layer(0));
     for (const Golden& golden : std::span(goldens_).subspan(longest ? goldens_.size() - 1 : 0))
-      file_.expect_bfloat16(test::run_prompt(*session, golden.ids, 0, 512), golden);
+      file_.expect_bfloat16(test::run_prompt(ready->model, golden.ids, 0, 512), golden);
   }
 }
 
@@ -180,9 +179,9 @@ TEST_P(Formats, ManySmallReadsGiveTheSameWeights) {
 
 // A scheme is for what is not quantized; chunks change no bit.
 TEST_P(Formats, SchemesAndChunksChangeNothing) {
-  auto session = loaded(DtypeChoice::bf16, Isa::automatic);
-  auto again = loaded(DtypeChoice::bf16, Isa::automatic, "fp8_per_channel");
-  const auto &first = session->read_plan().params, &second = again->read_plan().params;
+  const auto ready = loaded(DtypeChoice::bf16, Isa::automatic);
+  const auto again = loaded(DtypeChoice::bf16, Isa::automatic, "fp8_per_channel");
+  const auto &first = ready->model.read_plan().params, &second = again->model.read_plan().params;
   int quantized = 0;
   for (size_t i = 0; i < first.size(); ++i) {
     if (is_float_weight(first[i].format.dtype)) continue;
@@ -191,8 +190,8 @@ TEST_P(Formats, SchemesAndChunksChangeNothing) {
   }
   EXPECT_GT(quantized, 0);
   const Golden& golden = goldens_.back();
-  const Outcome whole = test::run_prompt(*session, golden.ids, 4, 512);
-  const Outcome parts = test::run_prompt(*session, golden.ids, 4, 3);
+  const Outcome whole = test::run_prompt(ready->model, golden.ids, 4, 512);
+  const Outcome parts = test::run_prompt(ready->model, golden.ids, 4, 3);
   EXPECT_EQ(whole.logits, parts.logits);
   EXPECT_EQ(whole.greedy, parts.greedy);
 }
@@ -201,19 +200,19 @@ TEST_P(Formats, SchemesAndChunksChangeNothing) {
 TEST_P(Formats, StreamedWeightsGiveTheSameBits) {
   const Golden& golden = goldens_.back();
   const Outcome resident =
-      test::run_prompt(*loaded(DtypeChoice::f32, Isa::automatic), golden.ids, 4, 512);
+      test::run_prompt(loaded(DtypeChoice::f32, Isa::automatic)->model, golden.ids, 4, 512);
   const test::TempDir spill;
   for (int run = 0; run < 2; ++run) {  // one writes the copies, one finds them
-    SessionOptions options = options_for(DtypeChoice::f32, Isa::automatic, "none");
+    ModelOptions options = options_for(DtypeChoice::f32, Isa::automatic, "none");
     options.spill.directories = {spill.path()};
     options.place = parse_place_rules("layers=disk");
-    auto session = load(options);
-    EXPECT_TRUE(session->memory_plan().streams());
-    for (const ParamPlan& p : session->read_plan().params) {
+    const auto ready = load(options);
+    EXPECT_TRUE(ready->model.memory_plan().streams());
+    for (const ParamPlan& p : ready->model.read_plan().params) {
       const bool named = p.param->path.find("layers") != std::string::npos;
       EXPECT_TRUE(p.streamed() || !named || p.param->pieces.front().vector) << p.param->path;
     }
-    const Outcome streamed = test::run_prompt(*session, golden.ids, 4, 512);
+    const Outcome streamed = test::run_prompt(ready->model, golden.ids, 4, 512);
     EXPECT_EQ(streamed.logits, resident.logits);
     EXPECT_EQ(streamed.greedy, resident.greedy);
   }
@@ -234,15 +233,13 @@ TEST(FormatModels, ZerosCountWhereTheirNameIsAnothers) {
     test::write_file(dir / entry.path().filename().string(), bytes);
   }
   const auto logits = [](const fs::path& model) {
-    SessionOptions options;
+    ModelOptions options;
     options.model = model;
     options.dtype = DtypeChoice::f32;
     options.threads = 2;
-    Session session(options);
-    session.place(session.run_shape(8, 4, 4));
-    LoadProgress progress;
-    session.load(progress, {});
-    return test::run_prompt(session, {3, 1, 4, 1}, 4, 512).logits;
+    Planner planner(options);
+    LoadedModel loaded(planner, planner.place(planner.run_shape(8, 4, 4)));
+    return test::run_prompt(loaded, {3, 1, 4, 1}, 4, 512).logits;
   };
   ASSERT_NE(test::read_file(dir / "model-00001-of-00002.safetensors"),
             test::read_file(known / "model-00001-of-00002.safetensors"));

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "src/models/registry.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/sanitized.h"
@@ -128,12 +128,11 @@ struct Outcome {
   std::vector<int32_t> greedy;
 };
 
-// The logits of a prompt, in chunks of at most `chunk` tokens, and the tokens that follow it. The
-// session has been loaded.
-inline Outcome run_prompt(Session& session, const std::vector<int32_t>& prompt, int64_t new_tokens,
-                          int64_t chunk) {
+// The logits of a prompt, in chunks of at most `chunk` tokens, and the tokens that follow it.
+inline Outcome run_prompt(LoadedModel& model, const std::vector<int32_t>& prompt,
+                          int64_t new_tokens, int64_t chunk) {
   int64_t length = std::ssize(prompt);
-  Runner& runner = session.runner();
+  Runner& runner = model.runner();
   Outcome result;
   {
     Sequence sequence = runner.new_sequence();

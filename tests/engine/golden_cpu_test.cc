@@ -51,10 +51,11 @@ TEST_P(CpuGolden, QuantizedWithinTheToleranceOfItsScheme) {
   if (test::is_brief()) GTEST_SKIP() << kOtherNumbers;
   for (const QuantScheme& scheme : element_schemes()) {
     for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
-      auto session = loaded(GetParam(), goldens_, {.dtype = dtype, .scheme = scheme.name});
+      const auto ready = loaded(GetParam(), goldens_, {.dtype = dtype, .scheme = scheme.name});
       for (const test::Golden& golden : goldens_) {
         SCOPED_TRACE(testing::Message() << "prompt of " << golden.ids.size());
-        file_.expect_scheme(test::run_prompt(*session, golden.ids, 0, 512), golden, scheme.name);
+        file_.expect_scheme(test::run_prompt(ready->model, golden.ids, 0, 512), golden,
+                            scheme.name);
       }
     }
   }

@@ -32,7 +32,7 @@ struct GoldenRuns {
   size_t (*most_prompts)(const std::filesystem::path&);  // of a model
   std::vector<DtypeChoice> streamed_dtypes;
   std::vector<Streamed> streamed;
-  int starts;                // of a session with the same spill
+  int starts;                // of a model with the same spill
   bool streams_the_longest;  // prompt; else the first
 };
 const GoldenRuns& golden_runs();  // defined by each program

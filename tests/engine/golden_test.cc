@@ -23,14 +23,14 @@ void run_all(const std::filesystem::path& model, std::span<const test::Golden> g
   for (Isa isa : isas) {
     if (!isa_supported(isa) && isa != Isa::automatic) continue;
     how.isa = isa;
-    auto session = loaded(model, goldens, how);
+    const auto ready = loaded(model, goldens, how);
     for (const test::Golden& golden : goldens) {
       SCOPED_TRACE(testing::Message() << "prompt of " << golden.ids.size());
-      expect(
-          test::run_prompt(*session, golden.ids, tokens ? std::ssize(golden.greedy) : 0, how.chunk),
-          golden);
+      expect(test::run_prompt(ready->model, golden.ids, tokens ? std::ssize(golden.greedy) : 0,
+                              how.chunk),
+             golden);
     }
-    if (how.check != nullptr) how.check(*session);
+    if (how.check != nullptr) how.check(ready->model);
   }
 }
 

@@ -11,7 +11,7 @@
 #include "src/base/json.h"
 #include "src/engine/constraint.h"
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/support/random.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/temp.h"
@@ -38,33 +38,33 @@ constexpr const char* kSchemas[] = {
 
 class Model {
  public:
-  explicit Model(int64_t sequences) : session_(options()) {
-    RunShape shape = session_.run_shape(sequences * kLongestAnswer, 64, 6);
+  explicit Model(int64_t sequences) : planner_(options()) {
+    RunShape shape = planner_.run_shape(sequences * kLongestAnswer, 64, 6);
     shape.sampling_bytes = uint64_t{64} << 20;
-    session_.place(shape);
-    LoadProgress progress;
-    session_.load(progress, {});
+    loaded_.emplace(planner_, planner_.place(shape));
   }
-  Session& session() { return session_; }
+  Planner& planner() { return planner_; }
+  LoadedModel& loaded() { return *loaded_; }
 
   Request request(SourceKind kind, const char* source) {
     Request r;
-    r.prompt = session_.need_tokenizer().encode("Elizabeth said to Anne:", true);
+    r.prompt = planner_.checkpoint().need_tokenizer().encode("Elizabeth said to Anne:", true);
     r.max_tokens = 120;
-    r.eos_ids = session_.model().files.eos_ids;
-    r.sampling.grammar = session_.grammars().find({kind, source}, "test");
+    r.eos_ids = planner_.checkpoint().model().files.eos_ids;
+    r.sampling.grammar = planner_.checkpoint().grammars().find({kind, source}, "test");
     return r;
   }
 
  private:
-  static SessionOptions options() {
-    SessionOptions o;
+  static ModelOptions options() {
+    ModelOptions o;
     o.model = test::source_dir() / "tools/demo-model";
     o.threads = 1;
     o.block_size = 4;
     return o;
   }
-  Session session_;
+  Planner planner_;
+  std::optional<LoadedModel> loaded_;
 };
 
 std::vector<Request> requests(Model& model, test::Random& random) {
@@ -98,7 +98,7 @@ Results alone(Model& model, const std::vector<Request>& requests) {
   Results all;
   for (size_t i = 0; i < requests.size(); ++i) {
     for (int64_t k = 0; k < requests[i].n; ++k) {
-      Engine engine(model.session().runner(), model.session().tokenizer(), 1);
+      Engine engine(model.loaded().runner(), model.planner().checkpoint().tokenizer(), 1);
       Request r = requests[i];
       r.n = 1;
       r.lookup = false;
@@ -130,13 +130,16 @@ TEST(EngineGrammar, SchemasHoldAloneAndTogetherAndPreempted) {
   }
   EXPECT_GT(whole, std::ssize(want) / 3);
   Model narrow(2);  // room for two of the longest
-  Engine engine(narrow.session().runner(), narrow.session().tokenizer(), 8);
+  Engine engine(narrow.loaded().runner(), narrow.planner().checkpoint().tokenizer(), 8);
   for (const Request& r : asked) {
     Request same = r;
-    if (same.sampling.grammar) {  // of this session's tokens
+    if (same.sampling.grammar) {  // of this model's tokens
       same.sampling.grammar = std::make_shared<const grammar::TokenGrammar>(grammar::TokenGrammar{
-          r.sampling.grammar->grammar,
-          narrow.session().grammars().find({SourceKind::json_object, {}}, "test")->tokens});
+          r.sampling.grammar->grammar, narrow.planner()
+                                           .checkpoint()
+                                           .grammars()
+                                           .find({SourceKind::json_object, {}}, "test")
+                                           ->tokens});
     }
     engine.add(std::move(same));
   }
@@ -149,12 +152,12 @@ TEST(EngineGrammar, SchemasHoldAloneAndTogetherAndPreempted) {
     EXPECT_EQ(have.at(id).finish_reason, result.finish_reason);
   }
   EXPECT_TRUE(test::kSanitized || engine.stats().preemptions > 0);
-  EXPECT_TRUE(narrow.session().runner().blocks().idle());
+  EXPECT_TRUE(narrow.loaded().runner().blocks().idle());
 }
 
 TEST(EngineGrammar, DraftTokensThatTheGrammarForbidsAreNotTried) {
   Model model(2);
-  Engine engine(model.session().runner(), model.session().tokenizer(), 1);
+  Engine engine(model.loaded().runner(), model.planner().checkpoint().tokenizer(), 1);
   Request r = model.request(SourceKind::regex, "(ab, ){12}end");
   r.lookup = true;
   OutputId id{engine.add(r), 0};
@@ -167,9 +170,10 @@ TEST(EngineGrammar, DraftTokensThatTheGrammarForbidsAreNotTried) {
 TEST(EngineGrammar, ACompleteTextEndsWithoutAnEndToken) {
   Model model(1);
   for (const char* text : {"yes", "no"}) {
-    Engine engine(model.session().runner(), model.session().tokenizer(), 1);
+    Engine engine(model.loaded().runner(), model.planner().checkpoint().tokenizer(), 1);
     Request r = model.request(SourceKind::choice, R"(["yes", "no"])");
-    r.sampling.grammar = model.session().grammars().find({SourceKind::regex, text}, "test");
+    r.sampling.grammar =
+        model.planner().checkpoint().grammars().find({SourceKind::regex, text}, "test");
     r.eos_ids.clear();
     OutputId id{engine.add(r), 0};
     while (!engine.idle()) engine.step({});
@@ -181,7 +185,7 @@ TEST(EngineGrammar, ACompleteTextEndsWithoutAnEndToken) {
 
 TEST(EngineGrammar, WhatCannotGoOnEndsItsRequestOnly) {
   Model model(2);
-  Engine engine(model.session().runner(), model.session().tokenizer(), 2);
+  Engine engine(model.loaded().runner(), model.planner().checkpoint().tokenizer(), 2);
   Request stuck = model.request(SourceKind::regex, "[xyz]");
   stuck.sampling.min_tokens = 5;
   Request good = model.request(SourceKind::regex, "[xyz]{3}");
@@ -195,7 +199,7 @@ TEST(EngineGrammar, WhatCannotGoOnEndsItsRequestOnly) {
 
 TEST(EngineGrammar, TokensThatEndAreAllowedWhereTheTextMayEnd) {
   Model model(1);
-  const Tokenizer& tokenizer = model.session().need_tokenizer();
+  const Tokenizer& tokenizer = model.planner().checkpoint().need_tokenizer();
   Request r = model.request(SourceKind::regex, "a+");
   const int32_t a = *tokenizer.id_of("a");
   r.sampling.stop_token_ids = {a};  // is no part of the text then
@@ -212,32 +216,31 @@ TEST(EngineGrammar, TokensThatEndAreAllowedWhereTheTextMayEnd) {
 }
 
 TEST(EngineGrammar, WhatItTakesIsPlannedAndCounted) {
-  SessionOptions options;
+  ModelOptions options;
   options.model = test::source_dir() / "tools/demo-model";
   options.threads = 1;
-  Session session(options);
+  Planner planner(options);
   Request r;
   r.prompt = {0, 5};
   r.max_tokens = 30;
-  r.sampling.grammar = session.grammars().find({SourceKind::json_object, {}}, "test");
-  RunShape shape = session.run_shape(32, 2, 1);
-  shape.sampling_bytes = sampling_bytes(r, session.spec().vocab_size);
-  EXPECT_GE(shape.sampling_bytes, r.sampling.grammar->tokens->bytes() +
-                                      grammar::TokenMasks::bytes(session.spec().vocab_size));
-  session.place(shape);
-  LoadProgress progress;
-  session.load(progress, {});
-  Engine engine(session.runner(), session.tokenizer(), 1);
-  const uint64_t before = session.ledger().used(Place::host);
+  r.sampling.grammar = planner.checkpoint().grammars().find({SourceKind::json_object, {}}, "test");
+  RunShape shape = planner.run_shape(32, 2, 1);
+  shape.sampling_bytes = sampling_bytes(r, planner.checkpoint().spec().vocab_size);
+  EXPECT_GE(shape.sampling_bytes,
+            r.sampling.grammar->tokens->bytes() +
+                grammar::TokenMasks::bytes(planner.checkpoint().spec().vocab_size));
+  LoadedModel loaded(planner, planner.place(shape));
+  Engine engine(loaded.runner(), planner.checkpoint().tokenizer(), 1);
+  const uint64_t before = planner.machine().ledger().used(Place::host);
   engine.add(r);
-  EXPECT_GE(session.ledger().used(Place::host), before + shape.sampling_bytes);
+  EXPECT_GE(planner.machine().ledger().used(Place::host), before + shape.sampling_bytes);
   run(engine);
-  EXPECT_LE(session.ledger().peak(Place::host), session.predicted_peak());
+  EXPECT_LE(planner.machine().ledger().peak(Place::host), loaded.predicted_peak());
 }
 
 TEST(EngineGrammar, BeamSearchIsRefused) {
   Model model(2);
-  Engine engine(model.session().runner(), model.session().tokenizer(), 2);
+  Engine engine(model.loaded().runner(), model.planner().checkpoint().tokenizer(), 2);
   Request r = model.request(SourceKind::json_object, "");
   r.beams = {2, 1};
   EXPECT_THROW(engine.add(r), Error);

@@ -8,16 +8,16 @@
 #include <optional>
 #include <vector>
 
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/engine/golden.h"
 
 namespace sluice::test {
 
 // Whether the kernels compute all experts of a layer at once, which waits for nothing: resident
 // weights of bf16 in whole vectors. Others wait for the device in the middle of a step.
-inline bool computes_experts_at_once(const Session& session) {
-  if (session.run_shape(1, 1, 1).compute != Compute::bf16) return false;
-  return std::ranges::all_of(session.read_plan().params, [](const ParamPlan& p) {
+inline bool computes_experts_at_once(const LoadedModel& model) {
+  if (model.planner().run_shape(1, 1, 1).compute != Compute::bf16) return false;
+  return std::ranges::all_of(model.read_plan().params, [](const ParamPlan& p) {
     constexpr int64_t kVector = 8;
     const bool fits = p.format.dtype == DType::bf16 && p.param->cols % kVector == 0;
     return p.param->used == 1 || (fits && p.param->stream == nullptr);
@@ -25,9 +25,9 @@ inline bool computes_experts_at_once(const Session& session) {
 }
 
 // Number of graphs of a step: one for each run of neighbouring layers that wait for nothing.
-inline int64_t graphs_of_a_step(const Session& session) {
-  const DecoderSpec& spec = session.spec();
-  const bool at_once = computes_experts_at_once(session);
+inline int64_t graphs_of_a_step(const LoadedModel& model) {
+  const DecoderSpec& spec = model.planner().checkpoint().spec();
+  const bool at_once = computes_experts_at_once(model);
   int64_t runs = 0;
   bool in_run = false;
   for (const size_t kind : spec.layers) {
@@ -39,13 +39,11 @@ inline int64_t graphs_of_a_step(const Session& session) {
 }
 
 // The first step of all is launched kernel by kernel, the others as graphs where there are any.
-inline void expect_graphs_give_the_same_bits(const SessionOptions& options,
+inline void expect_graphs_give_the_same_bits(const ModelOptions& options,
                                              std::optional<int64_t> expected = {}) {
-  Session session(options);
-  session.place(session.run_shape(2 * 16, 8, 1, 2));
-  LoadProgress progress;
-  session.load(progress, {});
-  Runner& runner = session.runner();
+  Planner planner(options);
+  LoadedModel model(planner, planner.place(planner.run_shape(2 * 16, 8, 1, 2)));
+  Runner& runner = model.runner();
   const std::vector<int32_t> ids{5, 17, 30, 2, 44};
   std::vector<std::vector<float>> rows[2];
   Sequence sequences[2] = {runner.new_sequence(), runner.new_sequence()};
@@ -56,7 +54,7 @@ inline void expect_graphs_give_the_same_bits(const SessionOptions& options,
     }
   }
   EXPECT_EQ(rows[1], rows[0]);
-  const int64_t graphs = graphs_of_a_step(session);
+  const int64_t graphs = graphs_of_a_step(model);
   EXPECT_EQ(graphs, expected.value_or(graphs));
   EXPECT_EQ(runner.graphs().captured, graphs);
   EXPECT_EQ(runner.graphs().launched, graphs * (2 * std::ssize(ids) - 1));

@@ -36,9 +36,9 @@ class HostTier : public testing::Test {
     test::Random random("tiers");
     test::write_checkpoint(dir_.path(), config, test::tiny_tensors(config, random));
   }
-  SessionOptions options(const char* scheme = "none", const std::string& place = "",
-                         Schedule schedule = Schedule::shuffled) const {
-    SessionOptions o;
+  ModelOptions options(const char* scheme = "none", const std::string& place = "",
+                       Schedule schedule = Schedule::shuffled) const {
+    ModelOptions o;
     o.model = dir_.path();
     o.threads = 2;
     o.cpu_rows = 0;  // all crosses the link
@@ -47,23 +47,21 @@ class HostTier : public testing::Test {
     o.backend = simt::make_emulated_backend({.schedule = schedule, .seed = 5});
     return o;
   }
-  static RunShape shape(const Session& session) { return session.run_shape(12, 6, 6); }
+  static RunShape shape(const Planner& planner) { return planner.run_shape(12, 6, 6); }
 
   // The logits of a prompt in two parts and of two tokens after it: passes.
-  static std::vector<std::vector<float>> logits(Session& session) {
-    LoadProgress progress;
-    session.load(progress, {});
-    auto all = test::run_prompt(session, {5, 17, 30, 2, 4, 9}, 0, 3).logits;
-    auto& device = dynamic_cast<simt::EmulatedDevice&>(session.backend().device());
-    EXPECT_EQ(device.peak_bytes(), session.memory_plan().device.peak());
-    EXPECT_EQ(session.ledger().peak(Place::device), session.memory_plan().device.peak());
-    EXPECT_LE(session.ledger().peak(Place::host), session.memory_plan().peak());
+  static std::vector<std::vector<float>> logits(LoadedModel& loaded) {
+    Machine& machine = loaded.planner().machine();
+    auto all = test::run_prompt(loaded, {5, 17, 30, 2, 4, 9}, 0, 3).logits;
+    auto& device = dynamic_cast<simt::EmulatedDevice&>(machine.backend().device());
+    EXPECT_EQ(device.peak_bytes(), loaded.memory_plan().device.peak());
+    EXPECT_EQ(machine.ledger().peak(Place::device), loaded.memory_plan().device.peak());
+    EXPECT_LE(machine.ledger().peak(Place::host), loaded.memory_plan().peak());
     return all;
   }
-  std::vector<std::vector<float>> logits(const SessionOptions& o) const {
-    Session session(o);
-    session.place(shape(session));
-    return logits(session);
+  std::vector<std::vector<float>> logits(const ModelOptions& o) const {
+    test::Ready ready(o, shape);
+    return logits(ready.model);
   }
 
   test::TempDir dir_;
@@ -81,17 +79,18 @@ TEST_F(HostTier, TheSameBitsAsResidentAndNothingIsReadAgain) {
       for (Schedule schedule : kSchedules) {
         if (!every_order && schedule != Schedule::shuffled) continue;
         SCOPED_TRACE(testing::Message() << scheme << ", " << static_cast<int>(schedule));
-        Session session(options(scheme, "*=host", schedule));
-        const MemoryPlan& plan = session.place(shape(session));
+        test::Ready ready(options(scheme, "*=host", schedule), shape);
+        LoadedModel& loaded = ready.model;
+        const MemoryPlan& plan = loaded.memory_plan();
         EXPECT_FALSE(plan.has(Tier::disk));
-        EXPECT_EQ(logits(session), resident);
-        StreamReport report = session.stream_report().value();
+        EXPECT_EQ(logits(loaded), resident);
+        StreamReport report = loaded.stream_report().value();
         EXPECT_EQ(report.io.bytes_read, 0u);
         EXPECT_GE(report.host_bytes, 2 * plan.host_sweep_bytes);
-        session.release();
-        for (const ParamPlan& p : session.read_plan().params)
+        loaded.release();
+        for (const ParamPlan& p : loaded.read_plan().params)
           EXPECT_TRUE(p.param->value.is_meta() && p.param->stream == nullptr) << p.param->path;
-        EXPECT_EQ(session.ledger().used(Place::device), 0u);
+        EXPECT_EQ(ready.planner.machine().ledger().used(Place::device), 0u);
       }
     }
   }
@@ -107,11 +106,11 @@ TEST_F(HostTier, AllTiersTogether) {
       for (Schedule schedule : kSchedules) {
         if (!every_order && schedule != Schedule::shuffled) continue;
         SCOPED_TRACE(testing::Message() << scheme << ", " << place);
-        Session session(options(scheme, place, schedule));
-        session.place(shape(session));
-        EXPECT_TRUE(session.memory_plan().has(Tier::disk) && session.memory_plan().has(Tier::host));
-        EXPECT_EQ(logits(session), resident);
-        StreamReport report = session.stream_report().value();
+        test::Ready ready(options(scheme, place, schedule), shape);
+        LoadedModel& loaded = ready.model;
+        EXPECT_TRUE(loaded.memory_plan().has(Tier::disk) && loaded.memory_plan().has(Tier::host));
+        EXPECT_EQ(logits(loaded), resident);
+        StreamReport report = loaded.stream_report().value();
         EXPECT_GT(report.io.bytes_read, 0u);
         EXPECT_GT(report.host_bytes, 0u);
       }
@@ -124,7 +123,7 @@ TEST_F(HostTier, BudgetsAreObeyed) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   write(192, 900, false, 4);
   const auto resident = logits(options());
-  Session probe(options());
+  Planner probe(options());
   MemoryPlan least = probe.smallest(shape(probe)), most = probe.predict(shape(probe));
   ASSERT_FALSE(most.streams());
   uint64_t weights = most.device.weights, host = least.needed() - least.runtime;
@@ -132,14 +131,15 @@ TEST_F(HostTier, BudgetsAreObeyed) {
   for (uint64_t device : {weights / 4, 3 * weights / 8}) {
     uint64_t last = UINT64_MAX, last_room = 0;
     for (uint64_t more : {uint64_t{0}, 2 * weights / 3, 2 * weights}) {
-      SessionOptions o = options();
+      ModelOptions o = options();
       o.device_memory = std::to_string(least.device.peak() + device);
-      auto session = test::placed(o, host + more, shape);
-      const MemoryPlan& plan = session->memory_plan();
+      test::PlacedModel placed = test::placed(o, host + more, shape);
+      const MemoryPlan& plan = placed.plan();
+      const Machine& machine = placed.planner->machine();
       SCOPED_TRACE(format_size(device) + ", " + format_size(more));
-      EXPECT_LE(plan.needed(), session->budget());
-      EXPECT_LE(plan.device.peak(), session->device_budget());
-      uint64_t room = session->budget() - plan.runtime;
+      EXPECT_LE(plan.needed(), machine.budget());
+      EXPECT_LE(plan.device.peak(), machine.device_budget());
+      uint64_t room = machine.budget() - plan.runtime;
       if (room >= last_room) {
         EXPECT_LE(plan.sweep_bytes, last);
       }
@@ -147,7 +147,8 @@ TEST_F(HostTier, BudgetsAreObeyed) {
       last_room = room;
       bool mixed = plan.has(Tier::host) && plan.has(Tier::disk);
       if (mixed && plan.device.weights > weights / 8 && ++with_all == 1) {
-        EXPECT_EQ(logits(*session), resident);
+        test::Ready ready(std::move(placed));
+        EXPECT_EQ(logits(ready.model), resident);
       }
     }
     EXPECT_EQ(last, 0u);  // there is room for all
@@ -159,19 +160,17 @@ TEST_F(HostTier, BudgetsAreObeyed) {
 TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
   write(256, 9000, true);
   for (Schedule schedule : kSchedules) {
-    Session session(options("fp8_per_channel", "*=host", schedule));
-    session.place(shape(session));
-    LoadProgress progress;
-    session.load(progress, {});
-    Device& device = session.backend().device();
-    const ParamPlan& head = session.read_plan().params.front();
+    test::Ready ready(options("fp8_per_channel", "*=host", schedule), shape);
+    LoadedModel& loaded = ready.model;
+    Device& device = ready.planner.machine().backend().device();
+    const ParamPlan& head = loaded.read_plan().params.front();
     ASSERT_EQ(head.param->role, ParamRole::embedding);
     std::map<const ParamPlan*, int64_t> tile_rows;
-    for (const TiledParam& t : session.read_plan().host_sweep)
-      tile_rows[&session.read_plan().params[t.param]] = t.tile_rows;
+    for (const TiledParam& t : loaded.read_plan().host_sweep)
+      tile_rows[&loaded.read_plan().params[t.param]] = t.tile_rows;
     ASSERT_GT(head.param->rows, 2 * tile_rows.at(&head));
     std::vector<const ParamPlan*> order;
-    for (const ParamPlan& p : session.read_plan().params)
+    for (const ParamPlan& p : loaded.read_plan().params)
       if (p.tier == Tier::host) order.push_back(&p);
     std::rotate(order.begin(), order.begin() + 1, order.end());  // as a sweep has them
     order.push_back(order[3]);                                   // and as none has
@@ -222,10 +221,10 @@ TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
 
 TEST_F(HostTier, ADeviceIsNoPlaceWithoutOne) {
   write(64, 70, false);
-  SessionOptions o = options("none", "layers.0=device");
-  EXPECT_NO_THROW(Session{o});
+  ModelOptions o = options("none", "layers.0=device");
+  EXPECT_NO_THROW(Planner{o});
   o.backend = nullptr;
-  EXPECT_THROW(Session{o}, Error);
+  EXPECT_THROW(Planner{o}, Error);
 }
 
 }  // namespace

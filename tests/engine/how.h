@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "tests/engine/golden.h"
+#include "tests/engine/placed.h"
 
 namespace sluice::test {
 
 struct How {
   std::function<std::shared_ptr<Backend>()> backend = {};  // none: the CPU
-  void (*check)(Session&) = nullptr;                       // called after a run
+  void (*check)(LoadedModel&) = nullptr;                   // called after a run
   DtypeChoice dtype = DtypeChoice::bf16;
   Isa isa = Isa::automatic;
   int threads = 2;
@@ -28,12 +29,12 @@ struct How {
   bool norms_too = false;  // the scheme is that of norms as well
   std::optional<DType> kv_dtype = {};
   std::string place = {};
-  int64_t cpu_rows = 0;  // beside a device: SessionOptions::cpu_rows
+  int64_t cpu_rows = 0;  // beside a device: ModelOptions::cpu_rows
   std::filesystem::path spill = {};
 };
 
-inline SessionOptions options_for(const std::filesystem::path& model, const How& how) {
-  SessionOptions options;
+inline ModelOptions options_for(const std::filesystem::path& model, const How& how) {
+  ModelOptions options;
   options.model = model_in(model);
   if (how.backend) options.backend = how.backend();
   options.dtype = how.dtype;
@@ -50,19 +51,17 @@ inline SessionOptions options_for(const std::filesystem::path& model, const How&
   return options;
 }
 
-// A session for prompts of at most `prompt` tokens and sequences of at most `tokens`.
-inline std::unique_ptr<Session> loaded(const std::filesystem::path& model, int64_t prompt,
-                                       int64_t tokens, const How& how) {
-  auto session = std::make_unique<Session>(options_for(model, how));
-  session->place(session->run_shape(tokens, prompt, prompt));
-  LoadProgress progress;
-  session->load(progress, {});
-  return session;
+// A model for prompts of at most `prompt` tokens and sequences of at most `tokens`.
+inline std::unique_ptr<Ready> loaded(const std::filesystem::path& model, int64_t prompt,
+                                     int64_t tokens, const How& how) {
+  return std::make_unique<Ready>(options_for(model, how), [&](const Planner& planner) {
+    return planner.run_shape(tokens, prompt, prompt);
+  });
 }
 
-// A session for prompts of a golden file and the tokens after each.
-inline std::unique_ptr<Session> loaded(const std::filesystem::path& model,
-                                       std::span<const Golden> goldens, const How& how) {
+// A model for prompts of a golden file and the tokens after each.
+inline std::unique_ptr<Ready> loaded(const std::filesystem::path& model,
+                                     std::span<const Golden> goldens, const How& how) {
   int64_t prompt = 0, tokens = 0;
   for (const Golden& g : goldens) {
     prompt = std::max(prompt, std::ssize(g.ids));
@@ -71,13 +70,13 @@ inline std::unique_ptr<Session> loaded(const std::filesystem::path& model,
   return loaded(model, prompt, tokens, how);
 }
 
-// A prompt on a session of its own.
+// A prompt on a model of its own.
 inline Outcome run_model(const std::filesystem::path& model, const std::vector<int32_t>& prompt,
                          int64_t new_tokens, const How& how) {
   const int64_t length = std::ssize(prompt);
-  auto session = loaded(model, length, length + new_tokens, how);
-  Outcome result = run_prompt(*session, prompt, new_tokens, how.chunk);
-  if (how.check != nullptr) how.check(*session);
+  const auto ready = loaded(model, length, length + new_tokens, how);
+  Outcome result = run_prompt(ready->model, prompt, new_tokens, how.chunk);
+  if (how.check != nullptr) how.check(ready->model);
   return result;
 }
 

@@ -23,10 +23,11 @@ using test::How;
 using test::Outcome;
 using test::run_model;
 
-void expect_planned_peaks(Session& session) {
-  const MemoryPlan& plan = session.memory_plan();
-  EXPECT_EQ(session.ledger().peak(Place::device), plan.device.peak());
-  EXPECT_LE(session.ledger().peak(Place::host), plan.peak());
+void expect_planned_peaks(LoadedModel& loaded) {
+  const Ledger& ledger = loaded.planner().machine().ledger();
+  const MemoryPlan& plan = loaded.memory_plan();
+  EXPECT_EQ(ledger.peak(Place::device), plan.device.peak());
+  EXPECT_LE(ledger.peak(Place::host), plan.peak());
   EXPECT_GT(plan.host_multiplied_bytes, 0u);
 }
 
@@ -125,17 +126,15 @@ TEST(HybridPlacement, ManyRowsCrossTheLinkAndGiveTheDevicesBits) {
 TEST(HybridPlacement, TheBorderDecidesByTheRowsOfAStep) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model;
-  Session session(test::options_for(model.path(), beside({.place = "layers=host", .cpu_rows = 4})));
-  session.place(session.run_shape(24, 12, 4));
-  LoadProgress progress;
-  session.load(progress, {});
-  EXPECT_EQ(session.memory_plan().host_sweep_bytes, 0u);
+  Planner planner(test::options_for(model.path(), beside({.place = "layers=host", .cpu_rows = 4})));
+  LoadedModel loaded(planner, planner.place(planner.run_shape(24, 12, 4)));
+  EXPECT_EQ(loaded.memory_plan().host_sweep_bytes, 0u);
   auto copied_by = [&](size_t rows) {
-    const uint64_t before = session.stream_report().value().host_bytes;
-    Sequence sequence = session.runner().new_sequence();
-    session.runner().logits(
-        session.runner().step(sequence, std::span(kIds).first(rows), 12).rows_from(0, 1));
-    return session.stream_report().value().host_bytes - before;
+    const uint64_t before = loaded.stream_report().value().host_bytes;
+    Sequence sequence = loaded.runner().new_sequence();
+    loaded.runner().logits(
+        loaded.runner().step(sequence, std::span(kIds).first(rows), 12).rows_from(0, 1));
+    return loaded.stream_report().value().host_bytes - before;
   };
   EXPECT_EQ(copied_by(1), 0u);
   EXPECT_EQ(copied_by(4), 0u);
@@ -145,7 +144,7 @@ TEST(HybridPlacement, TheBorderDecidesByTheRowsOfAStep) {
 
 TEST(HybridPlacement, CpuIsNoPlaceWithoutADevice) {
   test::SmallModel model;
-  EXPECT_THROW(Session(test::options_for(model.path(), {.place = "layers=cpu"})), Error);
+  EXPECT_THROW(Planner(test::options_for(model.path(), {.place = "layers=cpu"})), Error);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A rank's part of a checkpoint in memory, without a session around it.
+// A rank's part of a checkpoint in memory, without a planner around it.
 #pragma once
 
 #include <filesystem>

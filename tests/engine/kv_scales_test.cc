@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 
 namespace sluice {
 namespace {
@@ -38,16 +38,16 @@ class KvScalesRun : public testing::TestWithParam<DType> {
 class LoadedWithScales {
  public:
   LoadedWithScales(const std::filesystem::path& model, DType kv_dtype)
-      : session_(options(model, kv_dtype)) {
-    session_.place(session_.run_shape(2 * kScaledTokens, kScaledTokens, 1));
-    LoadProgress progress;
-    session_.load(progress, {});
+      : planner_(options(model, kv_dtype)) {
+    loaded_.emplace(planner_,
+                    planner_.place(planner_.run_shape(2 * kScaledTokens, kScaledTokens, 1)));
   }
-  Session& session() { return session_; }
+  Planner& planner() { return planner_; }
+  LoadedModel& loaded() { return *loaded_; }
 
   // The last token's logits, after a prompt in chunks.
   Row run(const std::vector<int32_t>& ids) {
-    Runner& runner = session_.runner();
+    Runner& runner = loaded_->runner();
     Sequence sequence = runner.new_sequence();
     Tensor hidden;
     for (std::span<const int32_t> rest = ids; !rest.empty();) {
@@ -62,17 +62,18 @@ class LoadedWithScales {
 
   // The same, computed by the model alone over one block for all tokens.
   Row compute(const std::vector<int32_t>& ids, const std::vector<KvScales>& scales) {
-    const CausalLM& model = *session_.model().root;
+    const CausalLM& model = *planner_.checkpoint().model().root;
     auto rows = std::ssize(ids);
     auto buffer = [&](uint64_t bytes) {
-      return Buffer(session_.ledger(), Use::activations, "test", bytes, Buffer::Touch::now);
+      return Buffer(planner_.machine().ledger(), Use::activations, "test", bytes,
+                    Buffer::Touch::now);
     };
     Buffer act_memory = buffer(Activations::bytes(model.spec(), rows, model.rank()));
     Activations act(model.spec(), rows, model.rank(), act_memory.bytes());
     Buffer scratch =
-        buffer(cpu_workspace_bytes(model.workspace_needs(rows), session_.pool().size()));
-    auto kernels =
-        make_cpu_kernels(Isa::automatic, session_.compute(), session_.pool(), scratch.bytes());
+        buffer(cpu_workspace_bytes(model.workspace_needs(rows), planner_.machine().pool().size()));
+    auto kernels = make_cpu_kernels(Isa::automatic, planner_.compute(), planner_.machine().pool(),
+                                    scratch.bytes());
     const int64_t half = model.spec().angle_columns();
     Row angles(static_cast<size_t>(2 * rows * half));
     Tensor cos{reinterpret_cast<std::byte*>(angles.data()), DType::f32, rows, half, half};
@@ -84,7 +85,7 @@ class LoadedWithScales {
     const KvSpec spec = model.kv_specs().front().front();
     std::vector<std::vector<LayerKv>> mixers;
     for (const KvScales& s : scales) {
-      KvCache cache = kv_cache_of(spec, {.dtype = session_.kv_dtype(), .scales = s}, rows);
+      KvCache cache = kv_cache_of(spec, {.dtype = planner_.kv_dtype(), .scales = s}, rows);
       cache.blocks = 1;
       cache.block_stride = kv_block_bytes(cache);
       cache.keys = memory.emplace_back(buffer(static_cast<uint64_t>(cache.block_stride))).data();
@@ -112,15 +113,16 @@ class LoadedWithScales {
   }
 
  private:
-  static SessionOptions options(const std::filesystem::path& model, DType kv_dtype) {
-    SessionOptions o;
+  static ModelOptions options(const std::filesystem::path& model, DType kv_dtype) {
+    ModelOptions o;
     o.model = model;
     o.kv_dtype = kv_dtype;
     o.threads = 2;
     o.block_size = 4;
     return o;
   }
-  Session session_;
+  Planner planner_;
+  std::optional<LoadedModel> loaded_;
 };
 
 TEST_P(KvScalesRun, UsesEachLayersOwn) {
@@ -140,8 +142,8 @@ TEST_P(KvScalesRun, UsesEachLayersOwn) {
 TEST_P(KvScalesRun, OtherTypesIgnoreThem) {
   LoadedWithScales scaled(scaled_.path(), DType::bf16);
   LoadedWithScales plain(plain_.path(), DType::bf16);
-  EXPECT_TRUE(scaled.session().model().root->kv_scales().empty());
-  EXPECT_EQ(std::ssize(scaled.session().read_plan().ignored), 2 * kLayers);
+  EXPECT_TRUE(scaled.planner().checkpoint().model().root->kv_scales().empty());
+  EXPECT_EQ(std::ssize(scaled.loaded().read_plan().ignored), 2 * kLayers);
   EXPECT_EQ(scaled.run(ids_), plain.run(ids_));
 }
 

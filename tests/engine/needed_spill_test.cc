@@ -16,6 +16,7 @@
 #include "src/load/spill_directory.h"
 #include "src/plan/spill_layout.h"
 #include "tests/engine/golden.h"
+#include "tests/engine/placed.h"
 #include "tests/support/random.h"
 #include "tests/support/temp.h"
 
@@ -33,8 +34,8 @@ class NeededSpillTest : public testing::TestWithParam<std::string> {
     return test::model_in(test::source_dir() / "tests/data" / GetParam());
   }
   fs::path cache() const { return spill_.path() / "spill"; }
-  SessionOptions options() const {
-    SessionOptions options;
+  ModelOptions options() const {
+    ModelOptions options;
     options.model = checkpoint();
     options.threads = 2;
     options.spill.directories = {cache()};
@@ -42,22 +43,19 @@ class NeededSpillTest : public testing::TestWithParam<std::string> {
         parse_place_rules(GetParam().ends_with("gpt2_noprefix") ? "h=disk" : "layers=disk");
     return options;
   }
-  static std::unique_ptr<Session> loaded(const SessionOptions& options) {
-    auto session = std::make_unique<Session>(options);
-    session->place(session->run_shape(16, 8, 8));
-    LoadProgress progress;
-    session->load(progress, {});
-    return session;
+  static std::unique_ptr<test::Ready> loaded(const ModelOptions& options) {
+    return std::make_unique<test::Ready>(
+        options, [](const Planner& planner) { return planner.run_shape(16, 8, 8); });
   }
-  static std::vector<std::vector<float>> outcome(Session& session) {
-    test::Outcome out = test::run_prompt(session, kRowPrompt, kRowTokens, 512);
-    EXPECT_LE(session.ledger().peak(Place::host), session.memory_plan().peak());
+  static std::vector<std::vector<float>> outcome(test::Ready& ready) {
+    test::Outcome out = test::run_prompt(ready.model, kRowPrompt, kRowTokens, 512);
+    EXPECT_LE(ready.planner.machine().ledger().peak(Place::host), ready.model.memory_plan().peak());
     out.logits.emplace_back(out.greedy.begin(), out.greedy.end());
     return out.logits;
   }
   std::vector<std::vector<float>> outcome() const { return outcome(*loaded(options())); }
   std::vector<std::vector<float>> resident() const {
-    SessionOptions options = this->options();
+    ModelOptions options = this->options();
     options.place.clear();
     return outcome(*loaded(options));
   }
@@ -103,7 +101,7 @@ TEST_P(NeededSpillTest, DamageIsNeverUsed) {
   all.push_back([&] { fs::resize_file(spill, size + 1); });
   for (size_t i = 0; i < all.size(); ++i) {
     all[i]();
-    SessionOptions later = options();
+    ModelOptions later = options();
     later.spill.verify = i % 3 == 2;
     EXPECT_EQ(outcome(*loaded(later)), expected) << "damage " << i;
     if (i < kFlips) test::write_file(file(), good);
@@ -114,20 +112,20 @@ TEST_P(NeededSpillTest, DamageIsNeverUsed) {
 // The same while the file is read.
 TEST_P(NeededSpillTest, DamageDuringARunIsMended) {
   const auto expected = outcome();
-  auto session = loaded(options());
-  EXPECT_EQ(outcome(*session), expected);
+  auto ready = loaded(options());
+  EXPECT_EQ(outcome(*ready), expected);
   const std::string good = test::read_file(file());
   put(file(), kSpillHeaderBytes, std::string(good.size() - kSpillHeaderBytes, '\1'));
   auto beside = loaded(options());  // has it made again; the first reads on in what it has open
-  EXPECT_EQ(outcome(*session), expected);
+  EXPECT_EQ(outcome(*ready), expected);
   EXPECT_EQ(outcome(*beside), expected);
-  EXPECT_EQ(outcome(*session), expected);
+  EXPECT_EQ(outcome(*ready), expected);
   EXPECT_TRUE(test::read_file(file()) == good);
 }
 
 TEST_P(NeededSpillTest, WhatCannotBeMendedEndsTheRunAndNotTheNext) {
   const auto expected = outcome();
-  auto session = loaded(options());
+  auto ready = loaded(options());
   const fs::path spill = file();
   const uint64_t size = fs::file_size(spill);
   put(spill, kSpillHeaderBytes, std::string(size - kSpillHeaderBytes, '\1'));
@@ -138,14 +136,14 @@ TEST_P(NeededSpillTest, WhatCannotBeMendedEndsTheRunAndNotTheNext) {
     ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
     try {
       // One pass may have been read ahead.
-      for (int pass = 0; pass < 2; ++pass) outcome(*session);
+      for (int pass = 0; pass < 2; ++pass) outcome(*ready);
       FAIL() << "of damaged weights";
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::runtime);
       EXPECT_NE(std::string(e.what()).find(spill.string()), std::string::npos) << e.what();
     }
   }
-  session.reset();
+  ready.reset();
   EXPECT_EQ(outcome(), expected);
 }
 
@@ -167,7 +165,7 @@ TEST_P(NeededSpillTest, VerifyFindsWeightsThatChangedUnseen) {
   test::TempDir copied;
   fs::copy(test::source_dir() / "tests/data" / GetParam(), copied.path() / "model",
            fs::copy_options::recursive);
-  SessionOptions o = options();
+  ModelOptions o = options();
   o.model = copied.path() / "model";
   const auto before = outcome(*loaded(o));
   // Other bytes with the same size, inode and time.
@@ -184,7 +182,7 @@ TEST_P(NeededSpillTest, VerifyFindsWeightsThatChangedUnseen) {
   o.spill.verify = true;
   const auto after = outcome(*loaded(o));
   EXPECT_NE(after, before);
-  SessionOptions in_memory = o;
+  ModelOptions in_memory = o;
   in_memory.place.clear();
   EXPECT_EQ(after, outcome(*loaded(in_memory)));
 }

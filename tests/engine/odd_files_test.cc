@@ -139,17 +139,15 @@ class OddFiles : public testing::TestWithParam<fs::path> {
 void run_some_tokens(const fs::path& model) {
   static const auto pool = std::make_shared<ThreadPool>(1);
   static const std::shared_ptr<Backend> backend = make_cpu_backend(Isa::automatic, *pool);
-  Session session(test::options_for(model, {.backend = [] { return backend; }, .threads = 1}));
+  Planner planner(test::options_for(model, {.backend = [] { return backend; }, .threads = 1}));
   Request request;
   request.prompt = {5, 6, 7};
   request.max_tokens = 2;
-  request.eos_ids = session.model().files.eos_ids;
+  request.eos_ids = planner.checkpoint().model().files.eos_ids;
   if (const std::optional<Json> config = open_model(model)->generation_config())
     take_sampling_defaults(*config, [](const std::string&) { return false; }, request.sampling);
-  session.place(session.run_shape(5, 3, 3));
-  LoadProgress progress;
-  session.load(progress, {});
-  Engine engine(session.runner(), nullptr, 1);
+  LoadedModel loaded(planner, planner.place(planner.run_shape(5, 3, 3)));
+  Engine engine(loaded.runner(), nullptr, 1);
   engine.add(request);
   while (!engine.idle()) engine.step({});
 }

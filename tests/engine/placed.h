@@ -1,4 +1,4 @@
-// Sessions in less memory than their model takes.
+// Models as tests place and load them, also in less memory than they take.
 #pragma once
 
 #include <malloc.h>
@@ -8,13 +8,36 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "src/memory/system.h"
 
 namespace sluice::test {
+
+using ShapeOf = std::function<RunShape(const Planner&)>;
+
+struct PlacedModel {
+  std::unique_ptr<Planner> planner;
+  std::shared_ptr<const Placed> placed;
+  const MemoryPlan& plan() const { return placed->memory; }
+};
+
+// A loaded model with its own planner.
+struct Ready {
+  explicit Ready(PlacedModel placed)
+      : own(std::move(placed.planner)), planner(*own), model(planner, std::move(placed.placed)) {}
+  Ready(const ModelOptions& options, const ShapeOf& shape)
+      : own(std::make_unique<Planner>(options)),
+        planner(*own),
+        model(planner, planner.place(shape(planner))) {}
+
+  std::unique_ptr<Planner> own;
+  Planner& planner;
+  LoadedModel model;
+};
 
 // Bytes beside what the process holds: the least that works, and the least with which nothing is
 // streamed. The same where nothing ever is.
@@ -27,51 +50,49 @@ struct Needs {
   }
 };
 
-inline uint64_t least_room(const SessionOptions& options,
-                           const std::function<RunShape(const Session&)>& shape) {
-  Session session(options);
-  const MemoryPlan smallest = session.smallest(shape(session));
+inline uint64_t least_room(const ModelOptions& options, const ShapeOf& shape) {
+  Planner planner(options);
+  const MemoryPlan smallest = planner.smallest(shape(planner));
   return smallest.needed() - smallest.runtime;
 }
 
-inline Needs needs(const SessionOptions& options,
-                   const std::function<RunShape(const Session&)>& shape) {
+inline Needs needs(const ModelOptions& options, const ShapeOf& shape) {
   constexpr uint64_t kStep = 64 * KiB;
-  Session session(options);
-  const MemoryPlan smallest = session.smallest(shape(session));
-  Needs needs{smallest.needed() - smallest.runtime, session.predict(shape(session)).needed()};
+  Planner planner(options);
+  const MemoryPlan smallest = planner.smallest(shape(planner));
+  Needs needs{smallest.needed() - smallest.runtime, planner.predict(shape(planner)).needed()};
   needs.resident -= smallest.runtime;
   for (uint64_t streams = needs.smallest; needs.resident - streams > kStep;) {
     const uint64_t middle = (streams + needs.resident) / 2;
     const auto [plan, read] =
-        session.what_if(shape(session), smallest.runtime + middle, options.quantize);
+        planner.what_if(shape(planner), smallest.runtime + middle, options.quantize);
     (plan.streams() ? streams : needs.resident) = middle;
   }
   if (!smallest.streams()) needs.smallest = needs.resident;
   return needs;
 }
 
-// Returns a session with `room` beside the process's own memory. That memory changes from one
-// session to the next, most of all under sanitizers: if too little is left, or more than was asked
-// for, the next attempt has just the difference more or less.
-inline std::unique_ptr<Session> placed(SessionOptions options, uint64_t room,
-                                       const std::function<RunShape(const Session&)>& shape) {
+// Places a model with `room` beside the process's own memory. That memory changes from one planner
+// to the next, most of all under sanitizers: if too little is left, or more than was asked for, the
+// next attempt has just the difference more or less.
+inline PlacedModel placed(ModelOptions options, uint64_t room, const ShapeOf& shape) {
   constexpr uint64_t kStep = 64 * KiB;
   uint64_t more = 0, less = 0;
   for (int attempt = 0; attempt < 20; ++attempt) {
-    malloc_trim(0);  // a session gives back what the one before has freed, and then it is room
+    malloc_trim(0);  // a planner gives back what the one before has freed, and then it is room
     options.memory = std::to_string(process_rss() + room + more - std::min(room + more, less));
-    auto session = std::make_unique<Session>(options);
+    PlacedModel model{std::make_unique<Planner>(options), nullptr};
+    const uint64_t budget = model.planner->machine().budget();
     try {
-      session->place(shape(*session));
+      model.placed = model.planner->place(shape(*model.planner));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::no_fit) throw;
-      const uint64_t needed = session->smallest(shape(*session)).needed();
-      more += needed - std::min(needed, session->budget());
+      const uint64_t needed = model.planner->smallest(shape(*model.planner)).needed();
+      more += needed - std::min(needed, budget);
       continue;
     }
-    const uint64_t beside = session->budget() - session->memory_plan().runtime;
-    if (beside <= room + more + kStep) return session;
+    const uint64_t beside = budget - model.plan().runtime;
+    if (beside <= room + more + kStep) return model;
     less += beside - room - more;
   }
   throw std::runtime_error("no budget is enough");
@@ -79,11 +100,11 @@ inline std::unique_ptr<Session> placed(SessionOptions options, uint64_t room,
 
 // Rules of --place that read every second matrix of the model from disk in each pass, and take the
 // others from host memory.
-inline std::string half_on_disk(const SessionOptions& options) {
-  Session session(options);
+inline std::string half_on_disk(const ModelOptions& options) {
+  Planner planner(options);
   std::string rules = "*=host";
   int64_t matrices = 0;
-  session.model().root->each_param([&](const Param& p) {
+  planner.checkpoint().model().root->each_param([&](const Param& p) {
     if (!p.pieces.front().vector && ++matrices % 2 == 0) rules += "," + p.path + "=disk";
   });
   return rules;

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/engine/golden.h"
 #include "tests/support/random.h"
 #include "tests/support/sanitized.h"
@@ -42,14 +43,14 @@ std::string text_of(const ReadPlan& plan) {
 }
 
 // The pieces that families and formats have made.
-std::string pieces_of(const Session& session) {
+std::string pieces_of(const Planner& planner) {
   std::string text;
-  session.model().root->each_param([&](const Param& param) {
+  planner.checkpoint().model().root->each_param([&](const Param& param) {
     for (const Piece& p : param.pieces)
       text +=
           fmt::format("{} {} {} {} {}\n", p.source, p.rows, p.cols, p.view.transposed, p.offset);
   });
-  return text + session.index().identity();
+  return text + planner.checkpoint().index().identity();
 }
 
 class QuestionsTest : public testing::TestWithParam<std::string> {
@@ -59,19 +60,19 @@ class QuestionsTest : public testing::TestWithParam<std::string> {
     options_.threads = 1;
     options_.spill.directories = {spill_.path() / "spill"};
   }
-  static RunShape shape(const Session& session, int64_t tokens) {
-    return session.run_shape(tokens, 8, 1);
+  static RunShape shape(const Planner& planner, int64_t tokens) {
+    return planner.run_shape(tokens, 8, 1);
   }
-  static QuantizeRequest request(const Session& session, const std::string& scheme) {
+  static QuantizeRequest request(const Planner& planner, const std::string& scheme) {
     QuantizeRequest request = parse_quantization(scheme);
-    request.to_bf16 = session.options().quantize.to_bf16;
-    request.matrix_layout = session.options().quantize.matrix_layout;
+    request.to_bf16 = planner.options().quantize.to_bf16;
+    request.matrix_layout = planner.options().quantize.matrix_layout;
     return request;
   }
 
-  using Question = std::function<std::string(Session&)>;
+  using Question = std::function<std::string(Planner&)>;
   static Question what_if(uint64_t budget, const std::string& scheme, int64_t tokens) {
-    return [=](Session& s) {
+    return [=](Planner& s) {
       try {
         const auto [memory, read] = s.what_if(shape(s, tokens), budget, request(s, scheme));
         return text_of(memory) + text_of(read);
@@ -81,23 +82,23 @@ class QuestionsTest : public testing::TestWithParam<std::string> {
       }
     };
   }
-  static std::vector<Question> questions(Session& session) {
+  static std::vector<Question> questions(Planner& planner) {
     std::vector<Question> all;
-    const uint64_t least = session.smallest(shape(session, 16)).needed();
-    const uint64_t most = session.predict(shape(session, 16)).needed();
+    const uint64_t least = planner.smallest(shape(planner, 16)).needed();
+    const uint64_t most = planner.predict(shape(planner, 16)).needed();
     for (uint64_t budget : {least / 2, least, (least + most) / 2, most, UINT64_MAX}) {
       for (const char* scheme : {"none", "int8", "*.0.*=int8,*=none"})
         all.push_back(what_if(budget, scheme, 16));
     }
     for (int64_t tokens : {16, 64}) {
-      all.push_back([=](Session& s) { return text_of(s.smallest(shape(s, tokens))); });
-      all.push_back([=](Session& s) { return text_of(s.predict(shape(s, tokens))); });
-      all.push_back([=](Session& s) { return text_of(*s.fitting_plan(shape(s, tokens))); });
-      all.push_back([=](Session& s) {
+      all.push_back([=](Planner& s) { return text_of(s.smallest(shape(s, tokens))); });
+      all.push_back([=](Planner& s) { return text_of(s.predict(shape(s, tokens))); });
+      all.push_back([=](Planner& s) { return text_of(*s.fitting_plan(shape(s, tokens))); });
+      all.push_back([=](Planner& s) {
         const MemoryPlan plan = s.smallest(shape(s, tokens));
         return text_of(s.read_plan_for(plan, s.options().quantize));
       });
-      all.push_back([=](Session& s) {
+      all.push_back([=](Planner& s) {
         return std::to_string(s.least_beside(shape(s, tokens), shape(s, tokens)).draft.device);
       });
     }
@@ -105,30 +106,31 @@ class QuestionsTest : public testing::TestWithParam<std::string> {
   }
 
   test::TempDir spill_;
-  SessionOptions options_;
+  ModelOptions options_;
 };
 
 TEST_P(QuestionsTest, LeaveNoTrace) {
   if (test::kSanitized)
     GTEST_SKIP() << "plans have the process's memory, which sanitizers let grow";
-  Session session(options_);
-  const std::string pieces = pieces_of(session);
-  const std::vector<Question> all = questions(session);
+  Planner planner(options_);
+  const std::string pieces = pieces_of(planner);
+  const std::vector<Question> all = questions(planner);
   test::Random random("questions");
   std::map<size_t, std::string> answers;
   for (int i = 0; i < 150; ++i) {
     const auto number = static_cast<size_t>(random.between(0, std::ssize(all) - 1));
-    const std::string answer = all[number](session);
+    const std::string answer = all[number](planner);
     EXPECT_EQ(answers.try_emplace(number, answer).first->second, answer) << "question " << number;
-    ASSERT_EQ(pieces_of(session), pieces) << "after question " << number;
+    ASSERT_EQ(pieces_of(planner), pieces) << "after question " << number;
   }
   const auto [memory, read] =
-      session.what_if(shape(session, 16), session.budget(), session.options().quantize);
-  session.smallest(shape(session, 64));
-  EXPECT_EQ(text_of(session.place(shape(session, 16))), text_of(memory));
-  EXPECT_EQ(text_of(session.read_plan()), text_of(read));
-  for (const Question& question : all) question(session);
-  EXPECT_EQ(text_of(session.read_plan()), text_of(read)) << "what is placed stays";
+      planner.what_if(shape(planner, 16), planner.machine().budget(), planner.options().quantize);
+  planner.smallest(shape(planner, 64));
+  const std::shared_ptr<const Placed> placed = planner.place(shape(planner, 16));
+  EXPECT_EQ(text_of(placed->memory), text_of(memory));
+  EXPECT_EQ(text_of(*placed->read), text_of(read));
+  for (const Question& question : all) question(planner);
+  EXPECT_EQ(text_of(*placed->read), text_of(read)) << "what is placed stays";
   EXPECT_FALSE(std::filesystem::exists(spill_.path() / "spill"));
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/support/temp.h"
 
 namespace sluice {
@@ -20,21 +20,19 @@ std::string recorded() {
 
 TEST(Ranges, ARunTellsOfItsLoadItsStepsAndTheirLayers) {
   setenv("NVTX_INJECTION64_PATH", SLUICE_NVTX_RECORDER, 1);
-  SessionOptions options;
+  ModelOptions options;
   options.model = test::source_dir() / "tests/data/models/llama_tied";
   options.threads = 1;
   options.block_size = 4;
-  Session session(options);
-  session.place(session.run_shape(8, 4, 1));
-  LoadProgress progress;
-  session.load(progress, {});
-  Sequence sequence = session.runner().new_sequence();
-  Tensor hidden = session.runner().prefill(sequence, std::vector<int32_t>{1, 2, 3}, {});
-  session.runner().logits(hidden);
+  Planner planner(options);
+  LoadedModel loaded(planner, planner.place(planner.run_shape(8, 4, 1)));
+  Sequence sequence = loaded.runner().new_sequence();
+  Tensor hidden = loaded.runner().prefill(sequence, std::vector<int32_t>{1, 2, 3}, {});
+  loaded.runner().logits(hidden);
   EXPECT_EQ(recorded(), "(load )(step (model.layers.0 )(model.layers.1 ))(logits )");
-  session.runner().copy_blocks(std::vector<BlockCopy>{{{Tier::device, 0}, {Tier::device, 1}}},
-                               false);
-  session.runner().copy_blocks({}, false);
+  loaded.runner().copy_blocks(std::vector<BlockCopy>{{{Tier::device, 0}, {Tier::device, 1}}},
+                              false);
+  loaded.runner().copy_blocks({}, false);
   EXPECT_TRUE(recorded().ends_with("(logits )(KV block copies )")) << recorded();
 }
 

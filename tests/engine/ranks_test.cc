@@ -1,5 +1,7 @@
-// Models cut for several ranks, which compute together: each is a thread with a session of its own,
+// Models cut for several ranks, which compute together: each is a thread with a planner of its own,
 // and what they compute is what one computes.
+#include "src/engine/ranks.h"
+
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -25,18 +27,18 @@ bool divides(const fs::path& model, int size) {
   }
 }
 
-// Does `lead` with the session of rank 0, which the others follow.
+// Does `lead` with the planner of rank 0, which the others follow.
 template <class Lead>
 void on_ranks(const fs::path& model, int size, const test::How& how, const Lead& lead) {
   test::Meeting meeting(size);
   std::vector<std::jthread> ranks;
   for (int r = 0; r < size; ++r) {
     ranks.emplace_back([&, r] {
-      SessionOptions options = test::options_for(model, how);
+      ModelOptions options = test::options_for(model, how);
       options.ranks = std::make_shared<test::ThreadGroup>(Rank{r, size}, meeting);
-      Session session(std::move(options));
-      if (r > 0) return session.follow({});
-      lead(session);
+      Planner planner(std::move(options));
+      if (r > 0) return follow(planner, {});
+      lead(planner);
     });
   }
 }
@@ -45,12 +47,10 @@ void on_ranks(const fs::path& model, int size, const test::How& how, const Lead&
 test::Outcome run_on_ranks(const fs::path& model, const test::Golden& golden, int size,
                            const test::How& how) {
   test::Outcome outcome;
-  on_ranks(model, size, how, [&](Session& session) {
+  on_ranks(model, size, how, [&](Planner& planner) {
     const int64_t prompt = std::ssize(golden.ids), more = std::ssize(golden.greedy);
-    session.place(session.run_shape(prompt + more, prompt, prompt));
-    LoadProgress progress;
-    session.load(progress, {});
-    outcome = test::run_prompt(session, golden.ids, more, how.chunk);
+    LoadedModel loaded(planner, planner.place(planner.run_shape(prompt + more, prompt, prompt)));
+    outcome = test::run_prompt(loaded, golden.ids, more, how.chunk);
   });
   return outcome;
 }
@@ -93,17 +93,15 @@ TEST(Ranks, ReadTheirParts) {
   test::write_checkpoint(dir.path(), config, test::tiny_tensors(config, random));
   uint64_t whole = 0;
   for (int size : {1, 2, 3, 4}) {
-    on_ranks(dir.path(), size, {}, [&](Session& session) {
-      session.place(session.run_shape(16, 8, 1));
-      LoadProgress progress;
-      session.load(progress, {});
-      if (size == 1) whole = session.load_report().needed_bytes;
+    on_ranks(dir.path(), size, {}, [&](Planner& planner) {
+      LoadedModel loaded(planner, planner.place(planner.run_shape(16, 8, 1)));
+      if (size == 1) whole = loaded.report().needed_bytes;
       uint64_t sum = 0, most = 0;
-      for (const RankLoad& load : session.rank_loads()) {
+      for (const RankLoad& load : loaded.rank_loads()) {
         sum += load.bytes_read;
         most = std::max(most, load.bytes_read);
       }
-      EXPECT_EQ(session.load_report().io.bytes_requested, session.read_plan().read_bytes());
+      EXPECT_EQ(loaded.report().io.bytes_requested, loaded.read_plan().read_bytes());
       EXPECT_LE(static_cast<double>(sum), 1.02 * static_cast<double>(whole)) << size << " ranks";
       EXPECT_LE(static_cast<double>(most), 1.05 / size * static_cast<double>(whole));
     });
@@ -113,11 +111,9 @@ TEST(Ranks, ReadTheirParts) {
 // Steps of several sequences, a fork and swapped blocks are the same on every rank.
 TEST(Ranks, FollowAnEngine) {
   const fs::path model = test::bundled_model("llama_rope_dynamic");
-  auto run = [&](Session& session) {
-    session.place(session.run_shape(400, 60, 4, 4));
-    LoadProgress progress;
-    session.load(progress, {});
-    Engine engine(session.runner(), nullptr, 4);
+  auto run = [&](Planner& planner) {
+    LoadedModel loaded(planner, planner.place(planner.run_shape(400, 60, 4, 4)));
+    Engine engine(loaded.runner(), nullptr, 4);
     for (int i = 0; i < 6; ++i) {
       Request request;
       for (int t = 0; t < 10 + 8 * i; ++t) request.prompt.push_back(3 + (t * (i % 3 + 1)) % 50);
@@ -138,16 +134,16 @@ TEST(Ranks, FollowAnEngine) {
     return ids;
   };
   const test::How how{.dtype = DtypeChoice::f32};
-  Session alone(test::options_for(model, how));
+  Planner alone(test::options_for(model, how));
   const auto expected = run(alone);
-  on_ranks(model, 2, how, [&](Session& session) { EXPECT_EQ(run(session), expected); });
+  on_ranks(model, 2, how, [&](Planner& planner) { EXPECT_EQ(run(planner), expected); });
 }
 
 TEST(Ranks, FailTogether) {
   const fs::path model = test::bundled_model("llama_rope_dynamic");
-  on_ranks(model, 2, {}, [&](Session& session) {
-    EXPECT_THROW(session.need_one_rank("this"), Error);
-    session.place(session.run_shape(16, 8, 1));  // and ends without a load
+  on_ranks(model, 2, {}, [&](Planner& planner) {
+    EXPECT_THROW(planner.need_one_rank("this"), Error);
+    planner.place(planner.run_shape(16, 8, 1));  // and ends without a load
   });
   // While they load: the last rank's own copy of the files ends too early.
   test::TempDir copy;
@@ -157,17 +153,16 @@ TEST(Ranks, FailTogether) {
     std::vector<std::jthread> ranks;
     for (int r = 0; r < 2; ++r) {
       ranks.emplace_back([&, r] {
-        SessionOptions options = test::options_for(r == 1 ? copy.path() : model, {});
+        ModelOptions options = test::options_for(r == 1 ? copy.path() : model, {});
         options.ranks = std::make_shared<test::ThreadGroup>(Rank{r, 2}, loading);
-        Session session(std::move(options));
+        Planner planner(std::move(options));
         try {
-          if (r == 1) session.follow({});
-          session.place(session.run_shape(16, 8, 1));
+          if (r == 1) follow(planner, {});
+          const auto placed = planner.place(planner.run_shape(16, 8, 1));
           for (const fs::directory_entry& file : fs::directory_iterator(copy.path()))
             if (file.path().filename().string().starts_with("model-"))
               fs::resize_file(file.path(), 4096);
-          LoadProgress progress;
-          session.load(progress, {});
+          const LoadedModel loaded(planner, placed);
           ADD_FAILURE();
         } catch (const Error& e) {
           EXPECT_NE(std::string(e.what()).find("rank 1: "), std::string::npos) << e.what();
@@ -180,11 +175,11 @@ TEST(Ranks, FailTogether) {
   std::vector<std::jthread> ranks;
   for (int r = 0; r < 2; ++r) {
     ranks.emplace_back([&, r] {
-      SessionOptions options = test::options_for(model, {});
+      ModelOptions options = test::options_for(model, {});
       options.ranks = std::make_shared<test::ThreadGroup>(Rank{r, 2}, meeting);
       if (r == 1) options.model = "/nowhere";
       try {
-        Session session(std::move(options));
+        Planner planner(std::move(options));
         ADD_FAILURE();
       } catch (const Error& e) {
         EXPECT_EQ(e.kind(), ErrorKind::refused);

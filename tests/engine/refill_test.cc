@@ -10,7 +10,8 @@
 
 #include "src/base/error.h"
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
+#include "tests/engine/placed.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {
@@ -41,8 +42,8 @@ class Refill : public testing::TestWithParam<const char*> {
     test::write_checkpoint(dir_ / name, config, tensors);
   }
 
-  SessionOptions options(const char* name) const {
-    SessionOptions o;
+  ModelOptions options(const char* name) const {
+    ModelOptions o;
     o.model = dir_ / name;
     o.threads = 2;
     o.block_size = 4;
@@ -55,28 +56,24 @@ class Refill : public testing::TestWithParam<const char*> {
     if (streams()) o.place = parse_place_rules("mlp=disk");
     return o;
   }
-  static RunShape shape(const Session& s) {
-    return s.run_shape(8 * kRefillPrompt, kRefillPrompt, 4, 2);
+  static RunShape shape(const Planner& planner) {
+    return planner.run_shape(8 * kRefillPrompt, kRefillPrompt, 4, 2);
   }
 
-  std::unique_ptr<Session> loaded(const char* name) const {
-    auto session = std::make_unique<Session>(options(name));
-    session->place(shape(*session));
-    LoadProgress progress;
-    session->load(progress, {});
-    EXPECT_EQ(session->memory_plan().streams(), streams());
-    return session;
+  std::unique_ptr<test::Ready> loaded(const char* name) const {
+    auto ready = std::make_unique<test::Ready>(options(name), shape);
+    EXPECT_EQ(ready->model.memory_plan().streams(), streams());
+    return ready;
   }
   static bool streams() { return std::string(GetParam()).starts_with("s"); }
 
-  static void refill(Session& session, const std::filesystem::path& model) {
-    LoadProgress progress;
-    session.refill(model, progress, {});
+  static void refill(LoadedModel& loaded, const std::filesystem::path& model) {
+    loaded.refill(model, {});
   }
 
   // The logits of the prompt's last token.
-  static std::string bits(Session& session) {
-    Runner& runner = session.runner();
+  static std::string bits(LoadedModel& loaded) {
+    Runner& runner = loaded.runner();
     Sequence sequence = runner.new_sequence();
     Tensor logits = runner.logits(runner.prefill(sequence, prompt(runner.vocab_size()), {}));
     return {reinterpret_cast<const char*>(logits.row<float>(0)),
@@ -95,13 +92,14 @@ class Refill : public testing::TestWithParam<const char*> {
     uint64_t hash = 0;
     bool operator==(const Outcome&) const = default;
   };
-  static Outcome outcome(Session& session, Engine& engine) {
-    return {bits(session), generate(engine, session.spec().vocab_size).logits_hash};
+  static Outcome outcome(LoadedModel& loaded, Engine& engine) {
+    return {bits(loaded),
+            generate(engine, loaded.planner().checkpoint().spec().vocab_size).logits_hash};
   }
   Outcome fresh(const char* name) const {
-    std::unique_ptr<Session> session = loaded(name);
-    Engine engine(session->runner(), nullptr, 2);
-    return outcome(*session, engine);
+    const std::unique_ptr<test::Ready> ready = loaded(name);
+    Engine engine(ready->model.runner(), nullptr, 2);
+    return outcome(ready->model, engine);
   }
 
   test::TempDir dir_;
@@ -111,15 +109,15 @@ class Refill : public testing::TestWithParam<const char*> {
 TEST_P(Refill, GivesTheOthersLogitsToTheSameEngine) {
   const Outcome a = fresh("a"), b = fresh("b");
   EXPECT_NE(a.bits, b.bits);
-  std::unique_ptr<Session> session = loaded("a");
-  Engine engine(session->runner(), nullptr, 2);
-  EXPECT_EQ(outcome(*session, engine), a);
+  const std::unique_ptr<test::Ready> ready = loaded("a");
+  Engine engine(ready->model.runner(), nullptr, 2);
+  EXPECT_EQ(outcome(ready->model, engine), a);
   for (int round = 0; round < 2; ++round) {
-    refill(*session, dir_ / "b");
-    EXPECT_EQ(outcome(*session, engine), b);
-    EXPECT_EQ(outcome(*session, engine), b);  // from what it remembers
-    refill(*session, dir_ / "a");
-    EXPECT_EQ(outcome(*session, engine), a);
+    refill(ready->model, dir_ / "b");
+    EXPECT_EQ(outcome(ready->model, engine), b);
+    EXPECT_EQ(outcome(ready->model, engine), b);  // from what it remembers
+    refill(ready->model, dir_ / "a");
+    EXPECT_EQ(outcome(ready->model, engine), a);
   }
 }
 
@@ -131,16 +129,16 @@ TEST_P(Refill, WhatCannotTakeTheirPlaceChangesNothing) {
   std::vector<test::TinyTensor> some = test::tiny_tensors(config_, random);
   some.pop_back();
   write("some", config_, some);
-  std::unique_ptr<Session> session = loaded("a");
-  const std::string before = bits(*session);
+  const std::unique_ptr<test::Ready> ready = loaded("a");
+  const std::string before = bits(ready->model);
   for (const char* name : {"deeper", "some", "nowhere"}) {
     try {
-      refill(*session, dir_ / name);
+      refill(ready->model, dir_ / name);
       FAIL() << name;
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::refused) << e.what();
     }
-    EXPECT_EQ(bits(*session), before) << name;
+    EXPECT_EQ(bits(ready->model), before) << name;
   }
 }
 
@@ -153,13 +151,13 @@ TEST_P(Refill, AFailedOneLeavesAnEmptyModelThatSaysSo) {
     std::memcpy(t.bytes.data(), &nan, sizeof nan);
   }
   write("damaged", config_, tensors);
-  std::unique_ptr<Session> session = loaded("a");
-  Engine engine(session->runner(), nullptr, 2);
-  const Outcome before = outcome(*session, engine);
-  const uint64_t used = session->ledger().used(Place::host);
-  EXPECT_THROW(refill(*session, dir_ / "damaged"), Error);
+  const std::unique_ptr<test::Ready> ready = loaded("a");
+  Engine engine(ready->model.runner(), nullptr, 2);
+  const Outcome before = outcome(ready->model, engine);
+  const uint64_t used = ready->planner.machine().ledger().used(Place::host);
+  EXPECT_THROW(refill(ready->model, dir_ / "damaged"), Error);
   uint64_t weights = 0;
-  for (const Ledger::Account& account : session->ledger().accounts())
+  for (const Ledger::Account& account : ready->planner.machine().ledger().accounts())
     weights += account.use == Use::weights ? account.bytes : 0;
   EXPECT_EQ(weights, 0u);
   auto expect_empty = [&](auto&& use) {
@@ -172,12 +170,12 @@ TEST_P(Refill, AFailedOneLeavesAnEmptyModelThatSaysSo) {
       EXPECT_NE(std::string(e.what()).find("the checkpoint is damaged"), std::string::npos);
     }
   };
-  expect_empty([&] { session->runner(); });
-  expect_empty([&] { generate(engine, session->spec().vocab_size); });
-  refill(*session, dir_ / "a");
-  Engine again(session->runner(), nullptr, 2);
-  EXPECT_EQ(outcome(*session, again), before);
-  EXPECT_LE(session->ledger().used(Place::host), used);
+  expect_empty([&] { ready->model.runner(); });
+  expect_empty([&] { generate(engine, ready->planner.checkpoint().spec().vocab_size); });
+  refill(ready->model, dir_ / "a");
+  Engine again(ready->model.runner(), nullptr, 2);
+  EXPECT_EQ(outcome(ready->model, again), before);
+  EXPECT_LE(ready->planner.machine().ledger().used(Place::host), used);
 }
 
 INSTANTIATE_TEST_SUITE_P(How, Refill,

@@ -6,27 +6,25 @@
 #include <vector>
 
 #include "quant/float8.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {
 namespace {
 
 std::vector<float> last_logits(const std::filesystem::path& model, Isa isa, DtypeChoice dtype) {
-  SessionOptions options;
+  ModelOptions options;
   options.model = model;
   options.isa = isa;
   options.dtype = dtype;
   options.threads = 2;
-  Session session(options);
+  Planner planner(options);
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 23; ++i)
-    ids.push_back(i * 5 % static_cast<int32_t>(session.spec().vocab_size));
-  session.place(session.run_shape(23, 23, 1));
-  LoadProgress progress;
-  session.load(progress, {});
-  Sequence sequence = session.runner().new_sequence();
-  Tensor logits = session.runner().logits(session.runner().prefill(sequence, ids, {}));
+    ids.push_back(i * 5 % static_cast<int32_t>(planner.checkpoint().spec().vocab_size));
+  LoadedModel loaded(planner, planner.place(planner.run_shape(23, 23, 1)));
+  Sequence sequence = loaded.runner().new_sequence();
+  Tensor logits = loaded.runner().logits(loaded.runner().prefill(sequence, ids, {}));
   return {logits.row<float>(0), logits.row<float>(0) + logits.cols};
 }
 

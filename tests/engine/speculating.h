@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "src/engine/speculation.h"
 
 namespace sluice::test {
@@ -13,28 +14,30 @@ namespace sluice::test {
 struct Speculating {
   // Makes room for prompts of `prompt` tokens and `tokens` generated ones. `draft`: options of the
   // draft model; null: there is none.
-  Speculating(const SessionOptions& options, const SessionOptions* draft, int64_t prompt,
+  Speculating(const ModelOptions& options, const ModelOptions* draft, int64_t prompt,
               int64_t tokens)
-      : session(options) {
-    LoadProgress progress;
-    if (draft != nullptr) beside.emplace(*draft, session);
+      : planner(options) {
     RunShape shape =
-        session.run_shape(prompt + tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
+        planner.run_shape(prompt + tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
+    std::shared_ptr<const Placed> draft_placed;
     if (draft != nullptr) {
-      shape =
-          beside->place_beside(session, DraftModel::shape(*beside, prompt + tokens, prompt), shape);
+      beside.emplace(*draft, planner);
+      const RunShape own = DraftModel::shape(*beside, prompt + tokens, prompt);
+      draft_placed = beside->place_beside(planner, own, shape);
     }
-    session.place(shape);
+    const std::shared_ptr<const Placed> placed = planner.place(shape);
     if (draft != nullptr) {
-      beside->load(progress, {});
-      model.emplace(beside->runner(), beside->max_model_len());
+      draft_loaded.emplace(*beside, draft_placed);
+      model.emplace(draft_loaded->runner(), beside->max_model_len());
     }
-    session.load(progress, {});
+    loaded.emplace(planner, placed);
   }
   DraftModel* draft() { return model ? &*model : nullptr; }
 
-  Session session;
-  std::optional<Session> beside;
+  Planner planner;
+  std::optional<Planner> beside;  // the draft model's
+  std::optional<LoadedModel> draft_loaded;
+  std::optional<LoadedModel> loaded;
   std::optional<DraftModel> model;
 };
 

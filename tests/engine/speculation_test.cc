@@ -8,7 +8,7 @@
 #include <deque>
 
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/small_model.h"
 #include "tests/engine/speculating.h"
@@ -81,16 +81,16 @@ struct Ahead {
 
 RequestResult generate(const std::filesystem::path& model, const Ids& prompt,
                        const SamplingParams& sampling, int64_t tokens, const Ahead& ahead) {
-  SessionOptions options;
+  ModelOptions options;
   options.model = model;
   options.threads = 1;
   options.block_size = ahead.block_size;
-  SessionOptions draft = options;
+  ModelOptions draft = options;
   draft.model = ahead.draft;
   test::Speculating both(options, ahead.draft.empty() ? nullptr : &draft, std::ssize(prompt),
                          tokens);
-  Session& session = both.session;
-  Engine engine(session.runner(), nullptr, 1);
+  LoadedModel& loaded = *both.loaded;
+  Engine engine(loaded.runner(), nullptr, 1);
   Request request;
   request.prompt = prompt;
   request.max_tokens = tokens;
@@ -99,7 +99,7 @@ RequestResult generate(const std::filesystem::path& model, const Ids& prompt,
   request.draft = both.draft();
   OutputId id{engine.add(request), 0};
   while (!engine.idle()) engine.step({});
-  EXPECT_LE(session.ledger().peak(Place::host), session.predicted_peak());
+  EXPECT_LE(both.planner.machine().ledger().peak(Place::host), loaded.predicted_peak());
   return engine.take(id);
 }
 
@@ -203,17 +203,16 @@ TEST_F(Pairs, SameTokensWithAnyDraftAndAnyTarget) {
 TEST_F(Pairs, ADraftModelProposesAsIfItHadNeverDoneSoBefore) {
   constexpr int64_t kLongest = 150;
   for (int round = 0; round < (test::is_brief() ? 2 : 10); ++round) {
-    SessionOptions options;
+    ModelOptions options;
     options.model = draw();
     options.threads = 1;
     options.block_size = random_.between(1, 16);
     SCOPED_TRACE(options.model.string());
-    Session session(options);
-    const RunShape one = DraftModel::shape(session, kLongest, 1);
-    session.place(session.run_shape(2 * one.max_tokens, one.longest_prompt, 1, 2));
-    LoadProgress progress;
-    session.load(progress, {});
-    Runner& runner = session.runner();
+    Planner planner(options);
+    const RunShape one = DraftModel::shape(planner, kLongest, 1);
+    LoadedModel loaded(
+        planner, planner.place(planner.run_shape(2 * one.max_tokens, one.longest_prompt, 1, 2)));
+    Runner& runner = loaded.runner();
     DraftModel draft(runner, kLongest);
     Ids ids = draw_ids(random_.between(1, 50));
     while (std::ssize(ids) < kLongest) {

@@ -17,15 +17,13 @@ class SpillDisk : public SpillTest {};
 // A copy that ends while it is read: the other one has the rest.
 TEST_F(SpillDisk, ACopyThatFailsIsLeftOut) {
   test::TempDir other;
-  SessionOptions o = options();
+  ModelOptions o = options();
   o.spill.directories = {cache(), other.path() / "spill"};
   std::string expected = outcome(o).bits;
-  Session probe(options());
+  Planner probe(options());
   o.memory = std::to_string(probe.smallest(shape(probe)).needed() + 2 * MiB);
-  Session s(o);
-  s.place(shape(s));
-  LoadProgress progress;
-  s.load(progress, {});
+  test::Ready ready(o, shape);
+  LoadedModel& s = ready.model;
   fs::resize_file(only_file(), 20000);  // after it was opened
   EXPECT_EQ(generate(s.runner()), expected);
   EXPECT_TRUE(s.spill()->ready());
@@ -34,8 +32,8 @@ TEST_F(SpillDisk, ACopyThatFailsIsLeftOut) {
 
 TEST_F(SpillDisk, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
   std::string expected = resident(options()).bits;
-  Session session(options());
-  const ReadPlan plan = streaming_plan(session);
+  Planner planner(options());
+  const ReadPlan plan = streaming_plan(planner);
   const SpillKey key = this->key();
   auto lose = [&](int how) {
     if (how == 0) fs::remove(only_file());
@@ -48,17 +46,19 @@ TEST_F(SpillDisk, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
     for (bool after_load : {false, true}) {
       outcome(options());
       Ledger ledger;
-      Spill spill(plan, session.index(), key, session.options().spill, ledger);
+      Spill spill(plan, planner.checkpoint().index(), key, planner.options().spill, ledger);
       ASSERT_TRUE(spill.ready());
       LoadOptions load{io::ReaderKind::automatic, 2, &spill};
       if (!after_load) lose(how);
       Measured measured;
       LoadReport report;
       LoadProgress progress;
-      auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, measured, load)
-                           .load_all(report, progress, {});
+      auto residents =
+          Streamer(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load)
+              .load_all(report, progress, {});
       if (after_load) lose(how);
-      TileStream stream(plan, session.index(), *device, *encoder, ledger, measured, load, {});
+      TileStream stream(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured,
+                        load, {});
       one_pass(plan, stream);
       EXPECT_FALSE(spill.ready());
       EXPECT_EQ(outcome(options()).bits, expected);
@@ -67,7 +67,7 @@ TEST_F(SpillDisk, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
 }
 
 // A load and two passes, without a forward pass.
-StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
+StreamReport two_passes(Planner& planner, const ReadPlan& plan, Spill& spill) {
   auto device = make_host_device();
   auto encoder = make_cpu_encoder(Isa::automatic);
   Ledger ledger;
@@ -75,9 +75,11 @@ StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
   Measured measured;
   LoadReport report;
   LoadProgress progress;
-  auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, measured, load)
-                       .load_all(report, progress, {});
-  TileStream stream(plan, session.index(), *device, *encoder, ledger, measured, load, {});
+  auto residents =
+      Streamer(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load)
+          .load_all(report, progress, {});
+  TileStream stream(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load,
+                    {});
   one_pass(plan, stream);
   one_pass(plan, stream);
   return stream.report();
@@ -124,11 +126,13 @@ std::string contents(const ReadPlan& plan, TileStream& stream) {
 
 // Codes that changed on the disk, met by a load, a sweep and a look-up: the checkpoint's are used.
 TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
-  Session session(options());
-  const QuantizeRequest& quantize = session.options().quantize;
-  const ReadPlan all = lay_out(session.model(), session.index(), quantize);
-  const ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
-                                choose_placement(all, {all.storage_bytes() / 3}));
+  Planner planner(options());
+  const QuantizeRequest& quantize = planner.options().quantize;
+  const ReadPlan all =
+      lay_out(planner.checkpoint().model(), planner.checkpoint().index(), quantize);
+  const ReadPlan plan =
+      compile(planner.checkpoint().model(), planner.checkpoint().index(), quantize,
+              {256 * KiB, MiB}, choose_placement(all, {all.storage_bytes() / 3}));
   auto device = make_host_device();
   auto encoder = make_cpu_encoder(Isa::automatic);
   enum class Role { none, load, sweep, lookup };
@@ -138,11 +142,11 @@ TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
     clear_spill_files(cache());
     Ledger ledger;
     {
-      Spill fresh(plan, session.index(), key(), session.options().spill, ledger);
-      two_passes(session, plan, fresh);
+      Spill fresh(plan, planner.checkpoint().index(), key(), planner.options().spill, ledger);
+      two_passes(planner, plan, fresh);
       ASSERT_TRUE(fresh.ready()) << fresh.report().outcome;
     }
-    Spill spill(plan, session.index(), key(), session.options().spill, ledger);
+    Spill spill(plan, planner.checkpoint().index(), key(), planner.options().spill, ledger);
     ASSERT_TRUE(spill.ready());
     const fs::path file = only_file();
     // Codes that this role reads.
@@ -169,12 +173,14 @@ TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
     Measured measured;
     LoadReport report;
     LoadProgress progress;
-    auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, measured, load)
-                         .load_all(report, progress, {});
+    auto residents =
+        Streamer(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load)
+            .load_all(report, progress, {});
     EXPECT_EQ(spill.ready(), role != Role::load);
     damage(Role::sweep);
     damage(Role::lookup);
-    TileStream stream(plan, session.index(), *device, *encoder, ledger, measured, load, {});
+    TileStream stream(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load,
+                      {});
     const std::string got = contents(plan, stream);
     if (role == Role::none) expected = got;
     EXPECT_TRUE(got == expected);
@@ -215,8 +221,8 @@ class FullDisk final : public io::SystemCalls {
 };
 
 TEST_F(SpillDisk, ADiskThatFailsLeavesNothingBehind) {
-  Session session(options());
-  const ReadPlan plan = streaming_plan(session);
+  Planner planner(options());
+  const ReadPlan plan = streaming_plan(planner);
   const SpillKey key = this->key();
   SpillOptions spill_options{{cache()}, {}, false};
   struct DiskCase {
@@ -237,8 +243,8 @@ TEST_F(SpillDisk, ADiskThatFailsLeavesNothingBehind) {
   add(1 << 20, 0, 0, 0, true);
   for (const auto& c : cases) {
     Ledger ledger;
-    Spill spill(plan, session.index(), key, spill_options, ledger, c->disk);
-    EXPECT_EQ(two_passes(session, plan, spill).spilled_bytes > 0, c->works);
+    Spill spill(plan, planner.checkpoint().index(), key, spill_options, ledger, c->disk);
+    EXPECT_EQ(two_passes(planner, plan, spill).spilled_bytes > 0, c->works);
     EXPECT_EQ(spill.ready(), c->works);
     EXPECT_EQ(list_spill_files(cache()).size(), c->works ? 1u : 0u);
   }
@@ -251,13 +257,13 @@ class CuttingCalls final : public io::SystemCalls {
 };
 
 TEST_F(SpillDisk, AFileThatIsCutShortWhileItIsWrittenIsNotRead) {
-  Session session(options());
-  const ReadPlan plan = streaming_plan(session);
+  Planner planner(options());
+  const ReadPlan plan = streaming_plan(planner);
   const SpillKey key = this->key();
   CuttingCalls calls;
   Ledger ledger;
-  Spill spill(plan, session.index(), key, session.options().spill, ledger, calls);
-  EXPECT_EQ(two_passes(session, plan, spill).spilled_bytes, 0u);
+  Spill spill(plan, planner.checkpoint().index(), key, planner.options().spill, ledger, calls);
+  EXPECT_EQ(two_passes(planner, plan, spill).spilled_bytes, 0u);
   EXPECT_FALSE(spill.ready());
   EXPECT_TRUE(list_spill_files(cache()).empty());
 }
@@ -278,46 +284,48 @@ class SmallDisk final : public io::SystemCalls {
 };
 
 TEST_F(SpillDisk, AFileThatFillsItsDiskIsReused) {
-  Session session(options());
-  const ReadPlan plan = streaming_plan(session);
+  Planner planner(options());
+  const ReadPlan plan = streaming_plan(planner);
   const SpillKey key = this->key();
   SmallDisk disk(cache(), spill_layout(plan).file_bytes() * 3 / 4);
   SpillOptions unlimited{{cache()}, "1GiB", false};
   for (const char* outcome : {"written", "reused", "reused"}) {
     Ledger ledger;
-    Spill spill(plan, session.index(), key, unlimited, ledger, disk);
-    two_passes(session, plan, spill);
+    Spill spill(plan, planner.checkpoint().index(), key, unlimited, ledger, disk);
+    two_passes(planner, plan, spill);
     EXPECT_EQ(spill.report().outcome, outcome);
     EXPECT_GT(spill.report().bytes, spill_layout(plan).file_bytes() / 2);
   }
 }
 
 TEST_F(SpillDisk, ThePlanKnowsItsLimit) {
-  SessionOptions o = options();
-  Session unlimited(o);
+  ModelOptions o = options();
+  Planner unlimited(o);
   MemoryPlan all = unlimited.smallest(shape(unlimited));
   o.spill.limit = std::to_string(100 * KiB);
-  Session limited(o);
+  Planner limited(o);
   MemoryPlan some = limited.smallest(shape(limited));
   EXPECT_EQ(some.spill, all.spill);
   EXPECT_GT(some.sweep_bytes, all.sweep_bytes);
 }
 
 TEST_F(SpillDisk, AnotherBudgetsChoiceIsUsedWhereItHelps) {
-  Session session(options());
-  QuantizeRequest quantize = session.options().quantize;
+  Planner planner(options());
+  QuantizeRequest quantize = planner.options().quantize;
   auto streaming = [&](const Placement& placement) {
-    return compile(session.model(), session.index(), quantize, {256 * KiB, MiB}, placement);
+    return compile(planner.checkpoint().model(), planner.checkpoint().index(), quantize,
+                   {256 * KiB, MiB}, placement);
   };
-  Placement most = choose_placement(lay_out(session.model(), session.index(), quantize), {0});
+  Placement most = choose_placement(
+      lay_out(planner.checkpoint().model(), planner.checkpoint().index(), quantize), {0});
   SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
   ReadPlan plan = streaming(most);
   SpillOptions half{{cache()}, std::to_string(spill_layout(plan).file_bytes() / 2), false};
   Ledger ledger;
   std::vector<bool> held(most.size());
   {
-    Spill spill(plan, session.index(), key, half, ledger);
-    two_passes(session, plan, spill);
+    Spill spill(plan, planner.checkpoint().index(), key, half, ledger);
+    two_passes(planner, plan, spill);
     ASSERT_EQ(spill.report().outcome, "written");
     for (uint32_t t = 0; t < plan.tensors.size(); ++t)
       if (spill.has(t)) held[plan.tensors[t].param] = true;
@@ -332,16 +340,16 @@ TEST_F(SpillDisk, AnotherBudgetsChoiceIsUsedWhereItHelps) {
     if (held[p]) others[p] = Tier::device;
   {
     ReadPlan now = streaming(fewer);
-    Spill spill(now, session.index(), key, half, ledger);
+    Spill spill(now, planner.checkpoint().index(), key, half, ledger);
     EXPECT_EQ(spill.report().outcome, "reused");
     for (uint32_t t = 0; t < now.tensors.size(); ++t)
       EXPECT_EQ(spill.has(t), held[now.tensors[t].param]);
-    EXPECT_GT(two_passes(session, now, spill).spilled_bytes, 0u);
+    EXPECT_GT(two_passes(planner, now, spill).spilled_bytes, 0u);
   }
   ReadPlan now = streaming(others);
-  Spill spill(now, session.index(), key, half, ledger);
+  Spill spill(now, planner.checkpoint().index(), key, half, ledger);
   EXPECT_EQ(spill.state(), Spill::State::filling);
-  two_passes(session, now, spill);
+  two_passes(planner, now, spill);
   EXPECT_EQ(spill.report().outcome, "written");
 }
 

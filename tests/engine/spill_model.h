@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "src/load/spill_directory.h"
 #include "tests/engine/placed.h"
 #include "tests/support/checkpoint.h"
@@ -52,8 +52,8 @@ class SpillTest : public testing::Test {
   fs::path model() const { return dir_.path(); }
   fs::path cache() const { return cache_.path() / "spill"; }
 
-  SessionOptions options(std::string_view scheme = "fp8_per_channel") const {
-    SessionOptions o;
+  ModelOptions options(std::string_view scheme = "fp8_per_channel") const {
+    ModelOptions o;
     o.model = model();
     o.quantize.scheme = *find_quant_scheme(scheme);
     o.quantize.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head};
@@ -69,38 +69,38 @@ class SpillTest : public testing::Test {
     StreamReport stream;
   };
   // Runs in the least memory that works, or with `share` of what would make all resident.
-  Outcome outcome(const SessionOptions& options, double share = 0) {
+  Outcome outcome(const ModelOptions& options, double share = 0) {
     const uint64_t room =
         share > 0 ? test::needs(options, shape).at(share) : test::least_room(options, shape);
-    Outcome out = run(*test::placed(options, room, shape));
+    Outcome out = run(test::placed(options, room, shape));
     EXPECT_GT(out.stream.tiles_used, 0u);
     return out;
   }
   // Runs with all weights resident.
-  Outcome resident(const SessionOptions& options) {
-    Session s(options);
-    s.place(shape(s));
-    return run(s);
+  Outcome resident(const ModelOptions& options) {
+    auto planner = std::make_unique<Planner>(options);
+    std::shared_ptr<const Placed> placed = planner->place(shape(*planner));
+    return run({std::move(planner), std::move(placed)});
   }
   // Makes a plan of small tiles, with nothing in memory that could go.
-  static ReadPlan streaming_plan(Session& s) {
-    const QuantizeRequest& quantize = s.options().quantize;
-    return compile(s.model(), s.index(), quantize, {256 * KiB, MiB},
-                   choose_placement(lay_out(s.model(), s.index(), quantize), {0}));
+  static ReadPlan streaming_plan(Planner& planner) {
+    const QuantizeRequest& quantize = planner.options().quantize;
+    Checkpoint& from = planner.checkpoint();
+    return compile(from.model(), from.index(), quantize, {256 * KiB, MiB},
+                   choose_placement(lay_out(from.model(), from.index(), quantize), {0}));
   }
   SpillKey key() const { return {fs::canonical(model()), "fp8_per_channel", {}}; }
-  static RunShape shape(const Session& s) { return s.run_shape(kPrompt + kSteps, kPrompt, 1); }
+  static RunShape shape(const Planner& p) { return p.run_shape(kPrompt + kSteps, kPrompt, 1); }
 
-  // A session that has been placed.
-  Outcome run(Session& s) {
-    LoadProgress progress;
-    s.load(progress, {});
+  Outcome run(test::PlacedModel placed) {
+    test::Ready ready(std::move(placed));
+    LoadedModel& model = ready.model;
     Outcome out;
-    out.bits = generate(s.runner());
-    EXPECT_LE(s.ledger().peak(Place::host), s.memory_plan().peak());
-    if (s.spill() != nullptr) out.spill = s.spill()->report();
-    if (s.stream_report()) out.stream = *s.stream_report();
-    out.load_read = s.load_report().io.bytes_requested;
+    out.bits = generate(model.runner());
+    EXPECT_LE(ready.planner.machine().ledger().peak(Place::host), model.memory_plan().peak());
+    if (model.spill() != nullptr) out.spill = model.spill()->report();
+    if (model.stream_report()) out.stream = *model.stream_report();
+    out.load_read = model.report().io.bytes_requested;
     return out;
   }
 

@@ -19,7 +19,7 @@ TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
   use_three_layers();
   for (const QuantScheme& scheme : quant_schemes()) {
     SCOPED_TRACE(scheme.name);
-    SessionOptions o = options(scheme.name);
+    ModelOptions o = options(scheme.name);
     std::string expected = resident(o).bits;
     EXPECT_FALSE(fs::exists(cache()) && scheme.group == ScaleGroup::none)
         << "nothing is written for what stays in memory or is not quantized";
@@ -106,7 +106,7 @@ TEST_F(SpillTest, AChangedCheckpointIsEncodedAnew) {
 
 TEST_F(SpillTest, VerifyFindsWeightsThatChangedUnseen) {
   outcome(options());
-  SessionOptions verify = options();
+  ModelOptions verify = options();
   verify.spill.verify = true;
   EXPECT_EQ(outcome(verify).spill.outcome, "verified");
 
@@ -148,7 +148,7 @@ TEST_F(SpillTest, StaysWithinItsLimit) {
   outcome(options());
   uint64_t size = fs::file_size(only_file());
   for (uint64_t limit : {size - 1, size / 2, size / 8, uint64_t{20000}, uint64_t{1}}) {
-    SessionOptions o = options();
+    ModelOptions o = options();
     o.spill.limit = std::to_string(limit);
     for (int start = 0; start < 2; ++start) {
       Outcome out = outcome(o);
@@ -172,7 +172,7 @@ TEST_F(SpillTest, TheLeastRecentlyUsedMakesRoom) {
   fs::path oldest = only_file();
   utimensat(AT_FDCWD, oldest.c_str(), std::array<timespec, 2>{{{1000, 0}, {0, UTIME_OMIT}}}.data(),
             0);
-  SessionOptions o = options("fp8_per_tensor");
+  ModelOptions o = options("fp8_per_tensor");
   o.spill.limit = std::to_string(3 * size / 2);
   EXPECT_EQ(outcome(o).spill.outcome, "written");
   EXPECT_FALSE(fs::exists(oldest));
@@ -189,7 +189,7 @@ TEST_F(SpillTest, ADirectoryThatCannotBeWrittenCostsSpeedOnly) {
 
 // Tensors are found by their names, whatever else another plan has put into the file.
 TEST_F(SpillTest, AnotherPlansFileHasTheTensorsOfThisOne) {
-  SessionOptions fewer = options();
+  ModelOptions fewer = options();
   fewer.quantize.roles = {ParamRole::linear};
   const std::string expected = resident(fewer).bits;
   EXPECT_EQ(outcome(fewer).spill.outcome, "written");
@@ -239,7 +239,7 @@ TEST_F(SpillTest, AnIndexThatLiesIsNotBelieved) {
 // A copy in each of two directories: either may be missing, cut short or unusable.
 TEST_F(SpillTest, CopiesAreReadTogetherAndStandInForEachOther) {
   test::TempDir other;
-  SessionOptions o = options();
+  ModelOptions o = options();
   o.spill.directories = {cache(), other.path() / "spill"};
   std::string expected = resident(options()).bits;
   Outcome first = outcome(o);

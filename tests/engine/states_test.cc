@@ -8,8 +8,9 @@
 
 #include "src/base/units.h"
 #include "src/engine/engine.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/engine/golden.h"
+#include "tests/engine/placed.h"
 #include "tests/support/random.h"
 
 namespace sluice {
@@ -24,26 +25,23 @@ using Tokens = std::map<OutputId, Ids>;
 class StatesTest : public testing::TestWithParam<const char*> {
  protected:
   // Room for `sequences` of `longest` tokens, and steps of `rows`.
-  std::unique_ptr<Session> loaded(int64_t sequences, int64_t rows, const SwapShape& swap = {},
-                                  int64_t longest = kLongestOfStates) const {
-    SessionOptions options;
+  std::unique_ptr<test::Ready> loaded(int64_t sequences, int64_t rows, const SwapShape& swap = {},
+                                      int64_t longest = kLongestOfStates) const {
+    ModelOptions options;
     options.model = test::bundled_model(GetParam());
     options.threads = 2;
     options.block_size = 4;
     options.swap = swap;
-    auto session = std::make_unique<Session>(options);
-    shape_ = session->run_shape(sequences * longest, rows, 5, sequences);
-    session->place(shape_);
-    LoadProgress progress;
-    session->load(progress, {});
-    return session;
+    return std::make_unique<test::Ready>(options, [&](const Planner& planner) {
+      return shape_ = planner.run_shape(sequences * longest, rows, 5, sequences);
+    });
   }
   // Costs make computing a block of so small a model slower than reading it from disk.
-  static Runner runner(Session& session, const RunShape& shape) {
+  static Runner runner(LoadedModel& model, const RunShape& shape) {
     static const SoloGroup alone;
-    return {*session.model().root,
-            session.ledger(),
-            session.memory_plan(),
+    return {*model.planner().checkpoint().model().root,
+            model.planner().machine().ledger(),
+            model.memory_plan(),
             shape,
             BlockCosts{100, {0, 0.01, 0.1}, {0, 0.01, 0.1}},
             alone};
@@ -87,18 +85,18 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
   for (int i = 0; i < 12; ++i) requests.push_back(random_request(random_));
   Tokens want;
   {
-    auto session = loaded(1, kLongestOfStates);
+    auto ready = loaded(1, kLongestOfStates);
     for (size_t i = 0; i < requests.size(); ++i)
       for (int64_t k = 0; k < requests[i].n; ++k)
-        want[{static_cast<int64_t>(i), k}] = run_alone(session->runner(), requests[i], k);
+        want[{static_cast<int64_t>(i), k}] = run_alone(ready->model.runner(), requests[i], k);
   }
   test::TempDir disk;
   const std::array<SwapShape, 3> swaps{SwapShape{}, SwapShape{4 * MiB, 0, {}},
                                        SwapShape{0, 4 * MiB, disk.path()}};
   int64_t preemptions = 0, prefixes = 0, restored = 0;
   for (const SwapShape& swap : swaps) {
-    auto session = loaded(2, random_.between(10, 60), swap);
-    Runner runner = this->runner(*session, shape_);
+    auto ready = loaded(2, random_.between(10, 60), swap);
+    Runner runner = this->runner(ready->model, shape_);
     Engine engine(runner, nullptr, 10);
     Tokens have;
     for (const Request& r : requests) {
@@ -111,7 +109,8 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
     prefixes += engine.stats().prefix_tokens;
     restored += engine.stats().blocks.restored;
     EXPECT_TRUE(runner.blocks().idle());
-    EXPECT_LE(session->ledger().peak(Place::host), 2 * session->predicted_peak());
+    EXPECT_LE(ready->planner.machine().ledger().peak(Place::host),
+              2 * ready->model.predicted_peak());
   }
   RecordProperty("preemptions", static_cast<int>(preemptions));
   RecordProperty("restored", static_cast<int>(restored));
@@ -123,8 +122,8 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
 // computed, and less than a block more.
 TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
   constexpr int64_t kTurns = 20, kNew = 7, kAnswer = 5, kAllTokens = kTurns * (kNew + kAnswer);
-  auto session = loaded(2, 64, {}, kAllTokens + 20);
-  Engine engine(session->runner(), nullptr, 1);
+  auto ready = loaded(2, 64, {}, kAllTokens + 20);
+  Engine engine(ready->model.runner(), nullptr, 1);
   Ids all;
   int64_t known = 0;  // tokens whose states there may be
   for (int64_t turn = 0; turn < kTurns; ++turn) {
@@ -140,7 +139,7 @@ TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
     const int64_t found = engine.stats().prefix_tokens - found_before;
     EXPECT_GT(found, known - 4) << "turn " << turn;
     EXPECT_LE(found, known);
-    EXPECT_EQ(run_alone(loaded(1, 64, {}, kAllTokens + 20)->runner(), request), answer)
+    EXPECT_EQ(run_alone(loaded(1, 64, {}, kAllTokens + 20)->model.runner(), request), answer)
         << "turn " << turn;
     all.insert(all.end(), answer.begin(), answer.end());
     known = std::ssize(all) - 1;  // of the last token there is none
@@ -158,13 +157,13 @@ TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
 
 // Other continuations of a prompt do not compute it again.
 TEST_P(StatesTest, ContinuationsGoOnFromTheEndOfThePrompt) {
-  auto session = loaded(4, 64);
+  auto ready = loaded(4, 64);
   Request request;
   for (int64_t i = 0; i < 42; ++i)
     request.prompt.push_back(static_cast<int32_t>(random_.between(3, kVocab - 1)));
   request.max_tokens = 5;
   request.n = 3;
-  Engine engine(session->runner(), nullptr, 8);
+  Engine engine(ready->model.runner(), nullptr, 8);
   const int64_t id = engine.add(request);
   while (!engine.idle()) engine.step({});
   EXPECT_EQ(engine.stats().prefix_tokens, 2 * 40);

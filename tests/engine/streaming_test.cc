@@ -10,7 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
-#include "src/engine/session.h"
+#include "src/engine/loaded_model.h"
 #include "tests/engine/placed.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/sanitized.h"
@@ -29,8 +29,8 @@ struct StreamingCase {
   int threads = 2;
   std::filesystem::path spill = {};
 
-  SessionOptions options() const {
-    SessionOptions o;
+  ModelOptions options() const {
+    ModelOptions o;
     o.model = model;
     o.quantize.scheme = *find_quant_scheme(scheme);
     o.quantize.roles = roles;
@@ -41,24 +41,24 @@ struct StreamingCase {
   }
 };
 
-std::vector<int32_t> prompt_ids(const Session& session) {
+std::vector<int32_t> prompt_ids(const Planner& planner) {
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < kStreamedPrompt; ++i)
-    ids.push_back((i * 131 + 7) % static_cast<int32_t>(session.spec().vocab_size));
+    ids.push_back((i * 131 + 7) % static_cast<int32_t>(planner.checkpoint().spec().vocab_size));
   return ids;
 }
 
 // Logits of the prompt's end and of some steps after it, as bytes; the calls in the order of a
 // generation and out of it.
-std::string outcome(Session& session) {
+std::string outcome(LoadedModel& loaded) {
   std::string bytes;
   auto keep = [&](Tensor logits) {
     bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
                  static_cast<size_t>(logits.cols) * sizeof(float));
   };
-  Runner& runner = session.runner();
+  Runner& runner = loaded.runner();
   Sequence sequence = runner.new_sequence();
-  std::vector<int32_t> ids = prompt_ids(session);
+  std::vector<int32_t> ids = prompt_ids(loaded.planner());
   Tensor last = runner.prefill(sequence, ids, {});
   keep(runner.logits(last));
   keep(runner.logits(last));  // the head twice: not what the sweep foresees
@@ -70,35 +70,33 @@ std::string outcome(Session& session) {
   return bytes;
 }
 
-RunShape shape_of(const Session& session) {
-  return session.run_shape(kStreamedPrompt + kSteps, kStreamedPrompt, 1);
+RunShape shape_of(const Planner& planner) {
+  return planner.run_shape(kStreamedPrompt + kSteps, kStreamedPrompt, 1);
 }
 
 std::string resident_outcome(const StreamingCase& c) {
-  Session session(c.options());
-  EXPECT_FALSE(session.place(shape_of(session)).streams());
-  LoadProgress progress;
-  session.load(progress, {});
-  return outcome(session);
+  test::Ready ready(c.options(), shape_of);
+  EXPECT_FALSE(ready.model.memory_plan().streams());
+  return outcome(ready.model);
 }
 
 // Expects the same results in less room than everything takes.
 void expect_same_within(const StreamingCase& c, uint64_t room, const std::string& expected) {
   SCOPED_TRACE(std::string(c.scheme) + " in " + format_size(room));
-  std::unique_ptr<Session> placed_session = test::placed(c.options(), room, shape_of);
-  Session& session = *placed_session;
-  const MemoryPlan& plan = session.memory_plan();
-  EXPECT_LE(plan.needed(), session.budget());
+  test::PlacedModel placed = test::placed(c.options(), room, shape_of);
+  Planner& planner = *placed.planner;
+  const MemoryPlan plan = placed.plan();
+  EXPECT_LE(plan.needed(), planner.machine().budget());
   ASSERT_TRUE(plan.streams());
-  LoadProgress progress;
-  session.load(progress, {});
-  EXPECT_EQ(outcome(session), expected);
-  EXPECT_LE(session.ledger().peak(Place::host), plan.peak());
-  StreamReport report = session.stream_report().value();
+  test::Ready ready(std::move(placed));
+  LoadedModel& loaded = ready.model;
+  EXPECT_EQ(outcome(loaded), expected);
+  EXPECT_LE(planner.machine().ledger().peak(Place::host), plan.peak());
+  StreamReport report = loaded.stream_report().value();
   EXPECT_GT(report.io.bytes_read, 0u);
-  EXPECT_EQ(report.tiles_used > 0, session.read_plan().sweep_tiles() > 0);
-  session.release();
-  for (const ParamPlan& p : session.read_plan().params) {
+  EXPECT_EQ(report.tiles_used > 0, loaded.read_plan().sweep_tiles() > 0);
+  loaded.release();
+  for (const ParamPlan& p : loaded.read_plan().params) {
     EXPECT_TRUE(p.param->value.is_meta() && p.param->stream == nullptr) << p.param->path;
   }
 }
@@ -198,34 +196,33 @@ TEST(Streaming, ExpertsHaveTheSameBitsWhereverRulesPutThem) {
   const std::string expected = resident_outcome(c);
   for (const char* rules : {"experts.*=disk", "*=disk", "layers.1.*.experts.0-1=disk"}) {
     SCOPED_TRACE(rules);
-    SessionOptions options = c.options();
+    ModelOptions options = c.options();
     options.place = parse_place_rules(rules);
-    Session session(options);
-    session.place(shape_of(session));
-    LoadProgress progress;
-    session.load(progress, {});
-    EXPECT_EQ(outcome(session), expected);
+    test::Ready ready(options, shape_of);
+    EXPECT_EQ(outcome(ready.model), expected);
   }
 }
 
 // The outcome of a run whose budget is lowered between steps, if there is a `random`.
-std::string shrinking_outcome(Session& session, test::Random* random) {
+std::string shrinking_outcome(LoadedModel& loaded, test::Random* random) {
+  Planner& planner = loaded.planner();
   std::string bytes;
   auto keep = [&](Tensor logits) {
     bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
                  static_cast<size_t>(logits.cols) * sizeof(float));
   };
-  Runner& runner = session.runner();
+  Runner& runner = loaded.runner();
   Sequence sequence = runner.new_sequence();
-  std::vector<int32_t> ids = prompt_ids(session);
+  std::vector<int32_t> ids = prompt_ids(loaded.planner());
   // The last budget is the smallest, so that every model ends streaming.
   auto lower = [&](bool last) {
     if (random == nullptr) return;
-    uint64_t least = session.smallest(shape_of(session)).needed();
-    uint64_t spare = session.budget() - std::min(session.budget(), least);
+    uint64_t least = planner.smallest(shape_of(planner)).needed();
+    uint64_t spare = planner.machine().budget() - std::min(planner.machine().budget(), least);
     double share = last ? 1.0 : random->uniform();
-    session.shrink(session.budget() - static_cast<uint64_t>(share * static_cast<double>(spare)));
-    EXPECT_LE(session.ledger().used(Place::host), session.budget());
+    loaded.shrink(planner.machine().budget() -
+                  static_cast<uint64_t>(share * static_cast<double>(spare)));
+    EXPECT_LE(planner.machine().ledger().used(Place::host), planner.machine().budget());
   };
   Tensor last = runner.prefill(sequence, ids, {});
   keep(runner.logits(last));
@@ -249,23 +246,23 @@ TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {
       if (random.uniform() < 0.5) c.spill = dir.path() / "spill";
       test::Needs n = test::needs(c.options(), shape_of);
       ASSERT_LT(n.smallest, n.resident);
-      Session constant(c.options());
-      constant.place(shape_of(constant));
-      LoadProgress progress;
-      constant.load(progress, {});
-      std::string expected = shrinking_outcome(constant, nullptr);
-      constant.release();
+      std::string expected;
+      {
+        test::Ready constant(c.options(), shape_of);
+        expected = shrinking_outcome(constant.model, nullptr);
+      }
       const uint64_t from = random.uniform() < 0.5 ? n.resident : n.at(0.5);
-      std::unique_ptr<Session> session = test::placed(c.options(), from, shape_of);
-      session->load(progress, {});
-      EXPECT_EQ(shrinking_outcome(*session, &random), expected);
+      test::Ready ready(test::placed(c.options(), from, shape_of));
+      LoadedModel& loaded = ready.model;
+      const Ledger& ledger = ready.planner.machine().ledger();
+      EXPECT_EQ(shrinking_outcome(loaded, &random), expected);
       // Weights that left share their first and last pages with those that stay.
       const auto left = static_cast<uint64_t>(
-          std::ranges::count_if(session->read_plan().params, &ParamPlan::streamed));
-      EXPECT_LE(session->ledger().peak(Place::host), session->predicted_peak() + left * 2 * 4096);
-      EXPECT_TRUE(session->memory_plan().streams());
-      session->release();
-      EXPECT_LE(session->ledger().used(Place::host), session->memory_plan().runtime);
+          std::ranges::count_if(loaded.read_plan().params, &ParamPlan::streamed));
+      EXPECT_LE(ledger.peak(Place::host), loaded.predicted_peak() + left * 2 * 4096);
+      EXPECT_TRUE(loaded.memory_plan().streams());
+      loaded.release();
+      EXPECT_LE(ledger.used(Place::host), loaded.memory_plan().runtime);
     }
   }
 }
@@ -283,22 +280,23 @@ class StreamedModel : public testing::Test {
     test::write_checkpoint(dir_.path(), config, tensors_);
     case_.model = dir_.path();
   }
-  Session& session(const SessionOptions& options) {
-    session_ = test::placed(options, test::least_room(case_.options(), shape_of), shape_of);
-    EXPECT_TRUE(session_->memory_plan().streams());
-    return *session_;
+  LoadedModel& load(const ModelOptions& options) {
+    ready_.reset();
+    test::PlacedModel placed =
+        test::placed(options, test::least_room(case_.options(), shape_of), shape_of);
+    EXPECT_TRUE(placed.plan().streams());
+    ready_ = std::make_unique<test::Ready>(std::move(placed));
+    return ready_->model;
   }
 
   test::TempDir dir_;
   std::vector<test::TinyTensor> tensors_;
   StreamingCase case_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<test::Ready> ready_;
 };
 
 TEST_F(StreamedModel, ReadsTheSweepOnceAPass) {
-  Session& s = session(case_.options());
-  LoadProgress progress;
-  s.load(progress, {});
+  LoadedModel& s = load(case_.options());
   outcome(s);
   // Prefill may take several passes, each of whole sweeps without the head.
   uint64_t sweeps =
@@ -311,27 +309,23 @@ TEST_F(StreamedModel, ReadsFromMirrorsAndGoesOnWithoutThem) {
   std::string expected = resident_outcome(case_);
   test::TempDir mirror;
   std::filesystem::copy(dir_.path() / "model.safetensors", mirror.path() / "model.safetensors");
-  SessionOptions options = case_.options();
+  ModelOptions options = case_.options();
   options.mirrors = {mirror.path()};
   options.place = parse_place_rules("mlp=disk");  // whatever memory this process has just freed
   for (const auto& failing : {mirror.path(), dir_.path()}) {
     std::filesystem::path file = failing / "model.safetensors";
     std::string bytes = test::read_file(file);
-    Session& s = session(options);
-    LoadProgress progress;
-    s.load(progress, {});
+    LoadedModel& s = load(options);
     EXPECT_EQ(outcome(s), expected);
     std::filesystem::resize_file(file, 100000);
     for (int i = 0; i < (test::is_brief() ? 1 : 3); ++i) EXPECT_EQ(outcome(s), expected);
-    session_.reset();
+    ready_.reset();
     test::write_file(file, bytes);
   }
 }
 
 TEST_F(StreamedModel, FileThatShrinksEndsTheRunWithOneSentence) {
-  Session& s = session(case_.options());
-  LoadProgress progress;
-  s.load(progress, {});
+  LoadedModel& s = load(case_.options());
   std::filesystem::resize_file(dir_.path() / "model.safetensors", 100000);
   try {
     for (int i = 0; i < 3; ++i) outcome(s);
@@ -358,12 +352,10 @@ TEST_F(StreamedModel, NoResultComesFromAFileThatIsWrittenTo) {
          {io::ReaderKind::automatic, io::ReaderKind::pread, io::ReaderKind::mmap}) {
       case_.scheme = scheme;
       case_.reader = reader;
-      Session& s = session(case_.options());
-      LoadProgress progress;
-      s.load(progress, {});
+      LoadedModel& s = load(case_.options());
       Runner& runner = s.runner();
       Sequence sequence = runner.new_sequence();
-      const std::vector<int32_t> ids = prompt_ids(s);
+      const std::vector<int32_t> ids = prompt_ids(s.planner());
       runner.logits(runner.prefill(sequence, ids, {}));
       write_over(file, std::filesystem::file_size(file) / 2, reader == io::ReaderKind::pread);
       try {
@@ -381,9 +373,7 @@ TEST_F(StreamedModel, NoResultComesFromAFileThatIsWrittenTo) {
 TEST_F(StreamedModel, AnotherNameOrNoneChangesNoBytes) {
   const std::filesystem::path file = dir_.path() / "model.safetensors";
   std::string expected = resident_outcome(case_);
-  Session& s = session(case_.options());
-  LoadProgress progress;
-  s.load(progress, {});
+  LoadedModel& s = load(case_.options());
   EXPECT_EQ(outcome(s), expected);
   std::filesystem::create_hard_link(file, dir_.path() / "link");
   EXPECT_EQ(outcome(s), expected);
@@ -402,11 +392,9 @@ TEST_F(StreamedModel, NanInAStreamedTensorIsRefused) {
     }
     test::write_checkpoint(dir_.path(), Json::parse(test::read_file(dir_.path() / "config.json")),
                            damaged);
-    SessionOptions options = case_.options();
+    ModelOptions options = case_.options();
     options.place = parse_place_rules("mlp=disk");
-    Session& s = session(options);
-    LoadProgress progress;
-    s.load(progress, {});
+    LoadedModel& s = load(options);
     try {
       outcome(s);
       FAIL() << "NaN was accepted";
@@ -419,21 +407,20 @@ TEST_F(StreamedModel, NanInAStreamedTensorIsRefused) {
 
 TEST_F(StreamedModel, QuantizationErrorIsEnforcedForWhatIsStreamed) {
   case_.scheme = "fp8_per_channel";
-  SessionOptions options = case_.options();
+  ModelOptions options = case_.options();
   options.max_quant_error = 1e-6;
-  LoadProgress progress;
-  EXPECT_THROW(session(options).load(progress, {}), Error);
+  EXPECT_THROW(load(options), Error);
   options.max_quant_error = 0.5;
-  EXPECT_NO_THROW(session(options).load(progress, {}));
-  for (const TensorReport& t : session_->load_report().tensors) {
+  EXPECT_NO_THROW(load(options));
+  for (const TensorReport& t : ready_->model.report().tensors) {
     EXPECT_EQ(t.relative_rms_error() > 0, t.quantized) << t.name();
   }
 }
 
 TEST_F(StreamedModel, TooSmallABudgetIsRefusedWithOneThatWorks) {
-  SessionOptions options = case_.options();
+  ModelOptions options = case_.options();
   options.memory = "1MiB";
-  Session s(options);
+  Planner s(options);
   try {
     s.place(shape_of(s));
     FAIL() << "1 MiB was enough";

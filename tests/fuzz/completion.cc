@@ -27,16 +27,16 @@ RequestResult answer(std::string_view text, int64_t tokens) {
 
 FUZZ_TARGET(completion) {
   std::string_view text = test::text_of(data, size);
-  static Session session([] {
-    SessionOptions options;
+  static Planner planner([] {
+    ModelOptions options;
     options.model = test::source_dir() / "tools/demo-model";
     options.threads = 1;
     return options;
   }());
   return test::taken_or_refused([&] {
-    Completion completion =
-        parse_completion(parse_ordered(text, "input"), "input",
-                         {.session = session, .max_model_len = session.max_model_len()});
+    Completion completion = parse_completion(
+        parse_ordered(text, "input"), "input",
+        {.checkpoint = planner.checkpoint(), .max_model_len = planner.max_model_len()});
     std::vector<std::vector<RequestResult>> results;
     const Request& r = completion.request;
     for (const std::vector<int32_t>& ids : completion.prompts) {
@@ -48,7 +48,7 @@ FUZZ_TARGET(completion) {
     }
     std::string written;
     JsonWriter writer([&](std::string_view piece) { written += piece; });
-    write_completion(writer, {}, completion, std::move(results), session.tokenizer());
+    write_completion(writer, {}, completion, std::move(results), planner.checkpoint().tokenizer());
     writer.flush();
     const Json response = Json::parse(written);
     for (const Json& choice : response.at("choices")) {

@@ -24,6 +24,6 @@ FUZZ_TARGET(options) {
     cli::CommonOptions options;
     options.max_model_len = text;
     options.quantization = text;
-    cli::session_options(options);
+    cli::model_options(options);
   });
 }

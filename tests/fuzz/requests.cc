@@ -31,8 +31,8 @@ constexpr const char* kTemplate =
     "{% endfor %}{{ documents }}{{ enable_thinking }}{% if add_generation_prompt %}model: {% endif "
     "%}";
 
-SessionOptions options() {
-  SessionOptions options;
+ModelOptions options() {
+  ModelOptions options;
   options.model = test::source_dir() / "tools/demo-model";
   options.threads = 1;
   return options;
@@ -42,16 +42,14 @@ SessionOptions options() {
 class Target {
  public:
   Target() {
-    session_.place(session_.run_shape(64, 16, 1));
-    LoadProgress progress;
-    session_.load(progress, {});
-    loop_ = std::make_unique<EngineLoop>(session_, 1, shrink_);
-    service_.set_ready({.session = session_,
+    loaded_.emplace(planner_, planner_.place(planner_.run_shape(64, 16, 1)));
+    loop_ = std::make_unique<EngineLoop>(*loaded_, 1, shrink_);
+    service_.set_ready({.planner = planner_,
                         .loop = *loop_,
                         .chat_template = &template_,
                         .no_chat = {},
                         .defaults = {.temperature = 1},
-                        .max_model_len = session_.max_model_len()});
+                        .max_model_len = planner_.max_model_len()});
   }
 
   void run(const Route& route, std::string_view body, std::string_view text) {
@@ -137,7 +135,8 @@ class Target {
     }
   }
 
-  Session session_{options()};
+  Planner planner_{options()};
+  std::optional<LoadedModel> loaded_;
   std::atomic<int> shrink_{0};
   std::unique_ptr<EngineLoop> loop_;
   ChatTemplate template_{

@@ -41,8 +41,8 @@ class Gpu : public testing::TestWithParam<fs::path> {
       GTEST_SKIP() << e.what();
     }
   }
-  static SessionOptions test_options(std::shared_ptr<Backend> backend) {
-    SessionOptions options;
+  static ModelOptions test_options(std::shared_ptr<Backend> backend) {
+    ModelOptions options;
     options.model = test::model_in(GetParam());
     options.backend = std::move(backend);
     options.threads = kThreads;
@@ -50,18 +50,17 @@ class Gpu : public testing::TestWithParam<fs::path> {
   }
   Outcome run(const std::vector<int32_t>& prompt, int64_t new_tokens, const How& how,
               std::shared_ptr<Backend> backend) {
-    SessionOptions options = test_options(std::move(backend));
+    ModelOptions options = test_options(std::move(backend));
     options.dtype = how.dtype;
     options.kv_dtype = how.kv_dtype;
     options.quantize.scheme = *find_quant_scheme(how.scheme);
     if (!how.place.empty()) options.place = parse_place_rules(how.place);
     if (!how.spill.empty()) options.spill.directories = {how.spill};
-    Session session(options);
+    Planner planner(options);
     int64_t length = std::ssize(prompt);
-    session.place(session.run_shape(length + new_tokens, length, length));
-    LoadProgress progress;
-    session.load(progress, {});
-    return test::run_prompt(session, prompt, new_tokens, how.chunk);
+    LoadedModel loaded(planner,
+                       planner.place(planner.run_shape(length + new_tokens, length, length)));
+    return test::run_prompt(loaded, prompt, new_tokens, how.chunk);
   }
   Outcome run(const std::vector<int32_t>& prompt, int64_t new_tokens, const How& how) {
     return run(prompt, new_tokens, how, backend_);

@@ -36,15 +36,15 @@ TEST(LargestValues, SumsAreExactForFewAndNearlyForMany) {
 // A batch takes what makes all of it faster. Of those who ask a server none waits while there is
 // room, as more sequences are hardly slower.
 TEST(BatchWidth, AServerTakesMoreThanABatch) {
-  Session session(test::demo_options());
+  Planner planner(test::demo_options());
   BatchNeeds needs;
   Request request;
   request.max_tokens = 20;
-  needs.add(request, 20, 64, 0, session);
-  const int64_t batch = choose_batch_width(session, needs, 64, BatchAim::speed).sequences;
+  needs.add(request, 20, 64, 0, planner);
+  const int64_t batch = choose_batch_width(planner, needs, 64, BatchAim::speed).sequences;
   EXPECT_GT(batch, 1);
   EXPECT_LT(batch, 64);
-  EXPECT_EQ(choose_batch_width(session, needs, 64, BatchAim::no_waiting).sequences, 64);
+  EXPECT_EQ(choose_batch_width(planner, needs, 64, BatchAim::no_waiting).sequences, 64);
 }
 
 }  // namespace

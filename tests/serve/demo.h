@@ -1,13 +1,13 @@
-// The demonstration model, for tests that need a session and no weights.
+// The demonstration model, for tests that need a planner and no weights.
 #pragma once
 
-#include "src/engine/session.h"
+#include "src/engine/planner.h"
 #include "tests/support/temp.h"
 
 namespace sluice::test {
 
-inline SessionOptions demo_options() {
-  SessionOptions options;
+inline ModelOptions demo_options() {
+  ModelOptions options;
   options.model = source_dir() / "tools/demo-model";
   options.threads = 1;
   return options;

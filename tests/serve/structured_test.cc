@@ -14,7 +14,7 @@ namespace {
 class StructuredTest : public testing::Test {
  protected:
   std::shared_ptr<const grammar::TokenGrammar> found(const OrderedJson& body) {
-    return grammar_of(OrderedFields(body, "body"), session_);
+    return grammar_of(OrderedFields(body, "body"), planner_.checkpoint());
   }
   std::string refusal(const OrderedJson& body) {
     try {
@@ -29,7 +29,7 @@ class StructuredTest : public testing::Test {
   }
 
  private:
-  Session session_{test::demo_options()};
+  Planner planner_{test::demo_options()};
 };
 
 OrderedJson response_format(const char* text) {

@@ -24,9 +24,10 @@ class ToolChoiceTest : public testing::Test {
   Chat chat(const std::string& members, const std::string& chat_template = "<tool_call>") {
     const std::string body = R"({"messages": [{"role": "user", "content": "x"}], )" + members + "}";
     template_.emplace(ChatFiles{}, "template", chat_template);
-    return parse_chat(parse_ordered(body, "the request"), body.size(), "the request",
-                      {.session = session_, .max_model_len = 1000, .api = Api::chat}, *template_,
-                      [](uint64_t) {});
+    return parse_chat(
+        parse_ordered(body, "the request"), body.size(), "the request",
+        {.checkpoint = planner_.checkpoint(), .max_model_len = 1000, .api = Api::chat}, *template_,
+        [](uint64_t) {});
   }
   // Whether its answer may be this.
   bool allows(const std::string& members, std::string_view text,
@@ -49,7 +50,7 @@ class ToolChoiceTest : public testing::Test {
   static std::string with(const std::string& members) { return kTools + (", " + members); }
 
  private:
-  Session session_{test::demo_options()};
+  Planner planner_{test::demo_options()};
   std::optional<ChatTemplate> template_;
 };
 

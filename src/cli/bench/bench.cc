@@ -59,13 +59,13 @@ struct LoadRound {
 };
 
 // A bare io_uring loop over the checkpoint's files, at the setting that was best for them.
-double disk_rate(Session& session, const io::ReadShape& setting, const std::stop_token& stop) {
-  Buffer staging(session.ledger(), Use::staging, "disk bench",
+double disk_rate(Planner& planner, const io::ReadShape& setting, const std::stop_token& stop) {
+  Buffer staging(planner.machine().ledger(), Use::staging, "disk bench",
                  setting.request_bytes * static_cast<uint64_t>(setting.depth), Buffer::Touch::now);
   uint64_t bytes = 0;
-  for (const io::CheckpointFile& file : session.index().files()) bytes += file.size;
-  const io::DiskSpeed speed = io::measure_setting(session.index().files(), staging.bytes(), setting,
-                                                  0, bytes, nullptr, stop);
+  for (const io::CheckpointFile& file : planner.checkpoint().index().files()) bytes += file.size;
+  const io::DiskSpeed speed = io::measure_setting(
+      planner.checkpoint().index().files(), staging.bytes(), setting, 0, bytes, nullptr, stop);
   if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
   return speed.bytes_per_second();
 }
@@ -74,18 +74,16 @@ double disk_rate(Session& session, const io::ReadShape& setting, const std::stop
 // it again costs more than any disk. Touched here and let go just before the first load that is
 // measured, it is there, as it is on a machine of one's own; later loads get what the one before
 // has let go of.
-Buffer touched_memory(Session& session) {
-  return Buffer(session.ledger(), Use::workspace, "touched memory", session.memory_plan().weights,
-                Buffer::Touch::now);
+Buffer touched_memory(Machine& machine, uint64_t bytes) {
+  return Buffer(machine.ledger(), Use::workspace, "touched memory", bytes, Buffer::Touch::now);
 }
 
 // The rate at which the threads that load can have new memory, as much as the weights take.
-double new_memory_rate(Session& session) {
-  Buffer buffer(session.ledger(), Use::workspace, "new memory", session.memory_plan().weights,
-                Buffer::Touch::lazily);
+double new_memory_rate(Machine& machine, uint64_t weights) {
+  Buffer buffer(machine.ledger(), Use::workspace, "new memory", weights, Buffer::Touch::lazily);
   std::span<std::byte> bytes = buffer.bytes();
   auto start = std::chrono::steady_clock::now();
-  session.pool().parallel_for(std::ssize(bytes), 2 * MiB,
+  machine.pool().parallel_for(std::ssize(bytes), 2 * MiB,
                               [&](int64_t begin, int64_t end, int /*worker*/) {
                                 for (int64_t at = begin; at < end; at += 4 * KiB)
                                   bytes[static_cast<size_t>(at)] = {};
@@ -93,13 +91,14 @@ double new_memory_rate(Session& session) {
   return static_cast<double>(bytes.size()) / seconds_since(start);
 }
 
-io::ReadShape best_disk_setting(Session& session, const std::stop_token& stop) {
-  uint64_t room = session.budget() - session.memory_plan().runtime;
+// `runtime`: bytes that the process holds.
+io::ReadShape best_disk_setting(Planner& planner, uint64_t runtime, const std::stop_token& stop) {
+  uint64_t room = planner.machine().budget() - runtime;
   uint64_t bytes = std::clamp(round_down(room / 2, MiB), MiB, 32 * MiB);
-  Buffer staging(session.ledger(), Use::staging, "disk bench", bytes, Buffer::Touch::now);
+  Buffer staging(planner.machine().ledger(), Use::staging, "disk bench", bytes, Buffer::Touch::now);
   constexpr uint64_t kOfSetting = GiB;
   const io::DiskBandwidth measured =
-      io::measure_disk(session.index().files(), staging.bytes(), kOfSetting, stop);
+      io::measure_disk(planner.checkpoint().index().files(), staging.bytes(), kOfSetting, stop);
   if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
   return measured.best.setting;
 }
@@ -122,28 +121,32 @@ double median_of(const std::vector<LoadRound>& rounds, double (LoadRound::*ratio
   return median(ratios);
 }
 
-// One round alone has no bound beside it.
-std::vector<LoadRound> load_rounds(const BenchOptions& o, Session& session, int64_t repeats,
+// Leaves the last load in `model`. One round alone has no bound beside it.
+std::vector<LoadRound> load_rounds(const BenchOptions& o, Planner& planner,
+                                   std::optional<LoadedModel>& model, int64_t repeats,
                                    const std::stop_token& stop) {
+  const std::shared_ptr<const Placed> placed = planner.place(planner.run_shape(16, 1, 1));
+  const MemoryPlan& plan = placed->memory;
   const bool bounded = repeats > 1;
-  const io::ReadShape setting = bounded ? best_disk_setting(session, stop) : io::ReadShape{};
+  const io::ReadShape setting =
+      bounded ? best_disk_setting(planner, plan.runtime, stop) : io::ReadShape{};
   std::vector<LoadRound> rounds;
   double before = 0;  // the disk's rate
   for (int64_t i = 0; i < repeats; ++i) {
-    session.release();
+    model.reset();
     LoadRound& round = rounds.emplace_back();
     if (bounded) {
       if (i == 0) {
-        Buffer touched = touched_memory(session);
-        before = disk_rate(session, setting, stop);
+        Buffer touched = touched_memory(planner.machine(), plan.weights);
+        before = disk_rate(planner, setting, stop);
       }
-      round.memory_bytes_per_second = new_memory_rate(session);
+      round.memory_bytes_per_second = new_memory_rate(planner.machine(), plan.weights);
     }
-    load_with_progress(session, o, stop);
-    const LoadReport& load = session.load_report();
+    load_with_progress(model, planner, placed, o, stop);
+    const LoadReport& load = model->report();
     round.bytes_per_second = static_cast<double>(load.io.bytes_read) / std::max(load.seconds, 1e-9);
     if (bounded) {
-      const double after = disk_rate(session, setting, stop);
+      const double after = disk_rate(planner, setting, stop);
       round.disk_bytes_per_second = (before + after) / 2;
       before = after;
     }
@@ -170,15 +173,15 @@ std::string load_rounds_text(const std::vector<LoadRound>& rounds) {
 void bench_load(const BenchOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
-  Session session(session_options(o));
+  Planner planner(model_options(o));
   const uint64_t baseline = process_rss();
-  session.place(session.run_shape(16, 1, 1));
+  std::optional<LoadedModel> model;
   const std::vector<LoadRound> rounds =
-      load_rounds(o, session, std::max<int64_t>(o.repeats, 1), stop);
-  RunReport report("bench load", o, session, Json::object());
+      load_rounds(o, planner, model, std::max<int64_t>(o.repeats, 1), stop);
+  RunReport report("bench load", o, *model, Json::object());
   report.save(stop);
-  const LoadReport& load = session.load_report();
-  const MemoryPlan& plan = session.memory_plan();
+  const LoadReport& load = model->report();
+  const MemoryPlan& plan = model->memory_plan();
   const uint64_t measured = report.memory().measured_peak;
   const uint64_t above = measured - std::min(measured, plan.weights);
   if (!o.json) {
@@ -207,10 +210,12 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
 }
 
 // A part of a weight in memory that is too large for caches; empty where none is.
-std::span<const std::byte> large_weight(const Session& session) {
+std::span<const std::byte> large_weight(const LoadedModel& model) {
   constexpr uint64_t kEnough = 256 * MiB;
-  if (session.memory_plan().streams() || session.backend().device().has_own_memory()) return {};
-  for (const ParamPlan& p : session.read_plan().params) {
+  if (model.memory_plan().streams() ||
+      model.planner().machine().backend().device().has_own_memory())
+    return {};
+  for (const ParamPlan& p : model.read_plan().params) {
     const Weight& weight = p.param->value;
     if (p.bytes >= kEnough && !weight.is_meta()) return {weight.data, kEnough};
   }
@@ -237,20 +242,21 @@ std::vector<double> best_kernel(const std::vector<std::vector<double>>& rates) {
 }
 
 // Decodes `count` sequences after prompts of `prompt` tokens.
-DecodeSteps decode_steps(Session& session, int64_t count, int64_t prompt, int64_t tokens,
+DecodeSteps decode_steps(LoadedModel& model, int64_t count, int64_t prompt, int64_t tokens,
                          std::stop_token stop) {
-  Runner& runner = session.runner();
-  std::vector<int32_t> ids = some_ids(prompt + tokens, session.spec().vocab_size);
+  Runner& runner = model.runner();
+  std::vector<int32_t> ids =
+      some_ids(prompt + tokens, model.planner().checkpoint().spec().vocab_size);
   std::vector<Sequence> sequences;
   for (int64_t s = 0; s < count; ++s) {
     sequences.push_back(runner.new_sequence());
     runner.prefill(sequences.back(), std::span(ids).first(static_cast<size_t>(prompt)), stop);
   }
-  const std::span<const std::byte> weight = large_weight(session);
+  const std::span<const std::byte> weight = large_weight(model);
   DecodeSteps steps;
   std::vector<std::vector<double>> rates;
   auto read_weight = [&] {
-    if (!weight.empty()) rates.push_back(read_rates(weight, session.pool()));
+    if (!weight.empty()) rates.push_back(read_rates(weight, model.planner().machine().pool()));
   };
   read_weight();
   for (int64_t i = prompt; i < prompt + tokens; ++i) {
@@ -277,33 +283,35 @@ struct StepBound {
   uint64_t bytes;
   double rate;
 };
-// Without `bandwidths` takes the weights' place: the session is not used any more.
-StepBound step_bound(Session& session, const std::vector<double>& bandwidths,
+// Without `bandwidths` takes the weights' place: the model is not used any more.
+StepBound step_bound(LoadedModel& model, const std::vector<double>& bandwidths,
                      const std::stop_token& stop) {
-  const MemoryPlan plan = session.memory_plan();
-  const uint64_t token_bytes = session.read_plan().bytes_per_token();
+  Planner& planner = model.planner();
+  Machine& machine = planner.machine();
+  const MemoryPlan plan = model.memory_plan();
+  const uint64_t token_bytes = model.read_plan().bytes_per_token();
   if (!bandwidths.empty())
     return {"memory", "weight_bytes_per_step", "read_bandwidth", token_bytes, median(bandwidths)};
-  session.release();
-  Device& device = session.backend().device();
+  model.release();
+  Device& device = machine.backend().device();
   if (plan.reads_disk()) {
     return {"disk", "disk_bytes_per_step", "disk_bandwidth", plan.sweep_bytes,
-            disk_rate(session, best_disk_setting(session, stop), stop)};
+            disk_rate(planner, best_disk_setting(planner, plan.runtime, stop), stop)};
   }
   if (plan.host_multiplied_bytes > plan.host_sweep_bytes) {
-    const double rate = measured_read_bandwidth(session.ledger(), session.pool(), stop);
+    const double rate = measured_read_bandwidth(machine.ledger(), machine.pool(), stop);
     return {"host memory", "cpu_bytes_per_step", "read_bandwidth", plan.host_multiplied_bytes,
             rate};
   }
   if (plan.host_sweep_bytes > 0) {
     return {"host memory", "host_bytes_per_step", "link_bandwidth", plan.host_sweep_bytes,
-            measure_link(device, session.ledger())};
+            measure_link(device, machine.ledger())};
   }
-  const Ledger& ledger = session.ledger();
-  const bool has_room = session.budget() >= ledger.used(Place::host) + kBandwidthBuffer;
+  const Ledger& ledger = machine.ledger();
+  const bool has_room = machine.budget() >= ledger.used(Place::host) + kBandwidthBuffer;
   double rate = device.info().memory_rate;
   if (!device.has_own_memory())
-    rate = has_room ? measured_read_bandwidth(session.ledger(), session.pool(), stop) : 0;
+    rate = has_room ? measured_read_bandwidth(machine.ledger(), machine.pool(), stop) : 0;
   return {"memory", "weight_bytes_per_step", "read_bandwidth", token_bytes, rate};
 }
 
@@ -321,26 +329,26 @@ double share_of_bound(const DecodeSteps& steps, const StepBound& bound) {
 void bench_decode(const BenchOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
-  Session session(session_options(o));
+  Planner planner(model_options(o));
   int64_t tokens = o.tokens > 0 ? o.tokens : 32;
   int64_t count = o.max_num_seqs;
   const int64_t prompt = o.prompt_tokens;
-  if (prompt + tokens > session.max_model_len())
+  if (prompt + tokens > planner.max_model_len())
     fail(ErrorKind::usage, "--prompt-tokens {} and --tokens {} are more than the model's {}",
-         prompt, tokens, session.max_model_len());
+         prompt, tokens, planner.max_model_len());
   int64_t blocks = ceil_div(prompt + tokens, o.block_size);  // of a sequence
   RunShape shape =
-      session.run_shape(count * blocks * o.block_size, std::max(prompt, count), count, count);
+      planner.run_shape(count * blocks * o.block_size, std::max(prompt, count), count, count);
   if (shape.logits_rows < count)
     fail(ErrorKind::usage, "--max-num-seqs may be at most {} with this vocabulary",
          shape.logits_rows);
   shape.least_rows = count;
-  place_and_load(session, o, shape, stop);
-  const DecodeSteps steps = decode_steps(session, count, prompt, tokens, stop);
-  RunReport report("bench decode", o, session, Json::object());
+  LoadedModel model = load_with_progress(planner, planner.place(shape), o, stop);
+  const DecodeSteps steps = decode_steps(model, count, prompt, tokens, stop);
+  RunReport report("bench decode", o, model, Json::object());
   const double step = median(steps.seconds);
-  if (count == 1 && prompt <= kShortPrompt) session.learn_pass(step);
-  const StepBound bound = step_bound(session, steps.bandwidths, stop);
+  if (count == 1 && prompt <= kShortPrompt) model.learn_pass(step);
+  const StepBound bound = step_bound(model, steps.bandwidths, stop);
   report.save(stop);
   const double given = static_cast<double>(bound.bytes) / step;
   const double rate = static_cast<double>(count) / step;
@@ -373,12 +381,13 @@ DType linear_dtype(const ReadPlan& plan) {
 void bench_prefill(const BenchOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
-  Session session(session_options(o));
-  int64_t tokens = std::min(o.tokens > 0 ? o.tokens : 512, session.max_model_len());
+  Planner planner(model_options(o));
+  int64_t tokens = std::min(o.tokens > 0 ? o.tokens : 512, planner.max_model_len());
   int64_t repeats = o.repeats > 0 ? o.repeats : 3;
-  place_and_load(session, o, session.run_shape(tokens, tokens, 1), stop);
-  Runner& runner = session.runner();
-  std::vector<int32_t> ids = some_ids(tokens, session.spec().vocab_size);
+  const RunShape shape = planner.run_shape(tokens, tokens, 1);
+  LoadedModel model = load_with_progress(planner, planner.place(shape), o, stop);
+  Runner& runner = model.runner();
+  std::vector<int32_t> ids = some_ids(tokens, planner.checkpoint().spec().vocab_size);
   std::vector<double> seconds;
   for (int64_t i = 0; i < repeats; ++i) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
@@ -388,18 +397,18 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
     seconds.push_back(seconds_since(start));
   }
   double elements = 0;  // of the matrices that a token meets
-  for (const ParamPlan& p : session.read_plan().params) {
+  for (const ParamPlan& p : model.read_plan().params) {
     if (p.param->role == ParamRole::linear)
       elements += p.param->used * static_cast<double>(p.param->rows * p.param->cols);
   }
   double each = median(seconds);
   double flops = 2 * elements * static_cast<double>(tokens) / each;
   std::optional<double> peak;  // not known of a GPU
-  if (!session.backend().device().has_own_memory()) {
-    peak = peak_operations(session.options().isa, session.compute(),
-                           linear_dtype(session.read_plan()), session.pool());
+  if (!planner.machine().backend().device().has_own_memory()) {
+    peak = peak_operations(planner.options().isa, planner.compute(),
+                           linear_dtype(model.read_plan()), planner.machine().pool());
   }
-  RunReport("bench prefill", o, session, Json::object()).save(stop);
+  RunReport("bench prefill", o, model, Json::object()).save(stop);
   if (o.json) {
     print_json({{"tokens", tokens},
                 {"tokens_per_second", static_cast<double>(tokens) / each},

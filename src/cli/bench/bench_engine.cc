@@ -80,8 +80,8 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
          "--num-beams {}: a request's beams run together, and --max-num-seqs is {}", o.num_beams,
          o.max_num_seqs);
   }
-  Session session(session_options(o));
-  int64_t vocab = session.spec().vocab_size;
+  Planner planner(model_options(o));
+  int64_t vocab = planner.checkpoint().spec().vocab_size;
   int64_t count = o.requests > 0 ? o.requests : 2 * o.max_num_seqs;
   std::vector<Request> requests;
   requests.reserve(static_cast<size_t>(count));
@@ -91,13 +91,14 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
     requests.back().beams.width = o.num_beams;
   }
   BatchNeeds needs;
-  for (const Request& r : requests) needs.add(r, std::ssize(r.prompt), 1, 0, session);
-  place_and_load(session, o, needs.shape(session, o.max_num_seqs), stop);
-  Runner& runner = session.runner();
+  for (const Request& r : requests) needs.add(r, std::ssize(r.prompt), 1, 0, planner);
+  LoadedModel model =
+      load_with_progress(planner, planner.place(needs.shape(planner, o.max_num_seqs)), o, stop);
+  Runner& runner = model.runner();
   Request single = some_request(count, o.prompt_tokens, o.tokens, vocab);
   Outcome alone = run_all(runner, {single}, 1, stop);
   Outcome all = run_all(runner, requests, o.max_num_seqs, stop);
-  session.learn_pass(alone.stats.pass_seconds);
+  model.learn_pass(alone.stats.pass_seconds);
   const EngineStats& s = all.stats;
   double waste = 1 - static_cast<double>(s.slots_filled) / static_cast<double>(s.slots_held);
   double overhead = s.schedule_seconds / all.seconds;
@@ -117,7 +118,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
               {"schedule_share", overhead},
               {"first_token_seconds", percentiles_json(all.first_token)},
               {"each_token_seconds", percentiles_json(all.each_token)}};
-  RunReport("bench engine", o, session, result).save(stop);
+  RunReport("bench engine", o, model, result).save(stop);
   if (o.json) return print_json(result);
   print(fmt::format(
       "{:.2f} tokens/s of up to {} sequences, {:.2f} alone: {:.2f} times as many\n"

@@ -37,9 +37,9 @@ std::string option_of(std::string key) {
   return "--" + key;
 }
 
-SamplingParams chat_sampling(const RunOptions& o, const Session& session) {
+SamplingParams chat_sampling(const RunOptions& o, const Planner& planner) {
   SamplingParams sampling = sampling_params(o.generation.sampling);
-  const std::optional<Json> config = session.generation_config();
+  const std::optional<Json> config = planner.checkpoint().generation_config();
   if (!config) return sampling;
   std::vector<std::string> taken;
   for (const auto& [key, value] : take_sampling_defaults(
@@ -63,22 +63,23 @@ struct Unfinished {
 Chat::Chat(const RunOptions& o, SignalWatch& signals)
     : options_(o),
       signals_(signals),
-      session_(session_options(o)),
-      draft_(open_draft(session_, o.generation)),
-      context_(o.has("--max-model-len") ? session_.max_model_len()
-                                        : std::min(session_.max_model_len(), kUsualContext)),
+      planner_(model_options(o)),
+      draft_(open_draft(planner_, o.generation)),
+      context_(o.has("--max-model-len") ? planner_.max_model_len()
+                                        : std::min(planner_.max_model_len(), kUsualContext)),
       max_tokens_(o.has("--max-tokens") ? std::min(o.max_tokens, context_ - 1) : 0),
-      sampling_(chat_sampling(o, session_)),
-      template_(open_chat_template(o.chat, session_.chat_files(), o.model, signals.token())),
+      sampling_(chat_sampling(o, planner_)),
+      template_(
+          open_chat_template(o.chat, planner_.checkpoint().chat_files(), o.model, signals.token())),
       variables_(read_variables(o.chat, signals.token())) {
   if (context_ < 2) fail(ErrorKind::usage, "--max-model-len {}: no conversation fits", context_);
-  ids_.emplace(session_.need_tokenizer());
+  ids_.emplace(planner_.checkpoint().need_tokenizer());
   Request longest = request({});
   longest.max_tokens = max_tokens_ > 0 ? max_tokens_ : context_ / 2;
   longest.sampling.temperature = 1;  // which /set may ask for
-  models_.emplace(o, session_, std::move(draft_), longest, context_ - longest.max_tokens,
+  models_.emplace(o, planner_, std::move(draft_), longest, context_ - longest.max_tokens,
                   signals.token());
-  engine_.emplace(session_.runner(), session_.tokenizer(), 1);
+  engine_.emplace(models_->model().runner(), planner_.checkpoint().tokenizer(), 1);
   editor_.emplace(signals, o.no_history ? std::filesystem::path() : ChatHistory::usual_file());
   if (editor_->at_terminal() && !o.no_wrap)
     wrap_.emplace(print, [] { return terminal_columns(STDOUT_FILENO); });
@@ -102,7 +103,7 @@ void Chat::run() {
       log::show(fmt::format("sluice: {}\n", one_line(e.what())));
     }
   }
-  session_.learn_pass(engine_->stats().pass_seconds);
+  models_->model().learn_pass(engine_->stats().pass_seconds);
 }
 
 std::optional<std::string> Chat::read_line(const std::string& prompt) {
@@ -149,7 +150,7 @@ void Chat::take(const std::string& message) {
 std::string Chat::render() {
   const std::string messages = conversation_.json().dump();
   jinja::Context context({}, [&](uint64_t bytes) {
-    session_.hold_input("the conversation", bytes + 4 * messages.size());
+    planner_.machine().hold_input("the conversation", bytes + 4 * messages.size());
   });
   set_chat(context, jinja::read_json(context.meter(), messages, "the conversation"), true,
            "the conversation");
@@ -166,7 +167,7 @@ Request Chat::request(std::vector<int32_t> prompt) {
   request.sampling = sampling_;
   request.sampling.seed += static_cast<uint64_t>(turns_);
   request.stop = options_.stop;
-  if (!options_.ignore_eos) request.eos_ids = session_.model().files.eos_ids;
+  if (!options_.ignore_eos) request.eos_ids = planner_.checkpoint().model().files.eos_ids;
   return request;
 }
 
@@ -197,7 +198,7 @@ std::vector<int32_t> Chat::make_room(std::string& text) {
   auto tokenize = [&] {
     text = render();
     std::vector<int32_t> prompt = ids_->of(text);
-    session_.hold_input({}, 0);
+    planner_.machine().hold_input({}, 0);
     malloc_trim(0);  // what rendering took and gave back
     return prompt;
   };
@@ -240,7 +241,7 @@ void Chat::tell_end(const std::string& finish_reason, int64_t tokens, int64_t an
 
 Chat::Answer Chat::generate(Request request, const std::string& prompt_text) {
   models_->prepare(request);
-  check_request(request, session_.spec().vocab_size, true);
+  check_request(request, planner_.checkpoint().spec().vocab_size, true);
   turn_ = {.prompt_tokens = std::ssize(request.prompt)};
   const int64_t reused = engine_->stats().prefix_tokens;
   Answer answer;
@@ -256,7 +257,7 @@ Chat::Answer Chat::generate(Request request, const std::string& prompt_text) {
       answer.ids.insert(answer.ids.end(), out.ids.begin(), out.ids.end());
       take(out.text, false);
     }
-    follow_limits(session_, signals_.shrink(), followed_);
+    follow_limits(models_->model(), signals_.shrink(), followed_);
   }
   take({}, true);
   dim(false);

@@ -73,8 +73,8 @@ class Chat {
 
   const RunOptions& options_;
   SignalWatch& signals_;
-  Session session_;
-  std::unique_ptr<Session> draft_;  // until the models are loaded; null without --draft-model
+  Planner planner_;
+  std::unique_ptr<Planner> draft_;  // until the models are loaded; null without --draft-model
   int64_t context_;                 // tokens that the conversation may have
   int64_t max_tokens_;              // of an answer; 0: as many as there is room for
   SamplingParams sampling_;

@@ -158,7 +158,7 @@ bool Chat::set(const std::string& rest) {
     fail(ErrorKind::usage, "/set {}: {}", rest, why);
   }
   SamplingParams params = sampling_params(sampling);
-  check_sampling(params, session_.spec().vocab_size);
+  check_sampling(params, planner_.checkpoint().spec().vocab_size);
   if (max_tokens < 0 || max_tokens >= context_)
     fail(ErrorKind::usage, "/set max_tokens {}: give 1 to {}, or 0 for as many as there is room",
          max_tokens, context_ - 1);
@@ -206,7 +206,8 @@ bool Chat::stats(const std::string&) {
       turn_.prompt_tokens + turn_.generated_tokens, turn_.reused_tokens, turn_.generated_tokens,
       rate(computed, turn_.prefill_seconds), rate(turn_.generated_tokens - 1, turn_.decode_seconds),
       all.prompt_tokens, all.prefix_tokens, all.generated_tokens,
-      format_size(session_.predicted_peak()), format_size(session_.budget()), context_));
+      format_size(models_->model().predicted_peak()), format_size(planner_.machine().budget()),
+      context_));
   return true;
 }
 

@@ -46,30 +46,22 @@ constexpr LayoutDefaults kQwen3Vl = [] {
   return defaults;
 }();
 
-constexpr LayoutDefaults kQwen2Moe = [] {
-  LayoutDefaults defaults = kQwen2;
+// The classes with experts have smaller layers, but for Qwen3's own.
+constexpr LayoutDefaults with_experts(LayoutDefaults defaults) {
   defaults.hidden_size = 2048;
   defaults.intermediate_size = 5632;
   defaults.num_hidden_layers = 24;
   defaults.num_attention_heads = 16;
   defaults.num_key_value_heads = 16;
   return defaults;
-}();
+}
+constexpr LayoutDefaults kQwen2Moe = with_experts(kQwen2);
+constexpr LayoutDefaults kQwen3VlMoe = with_experts(kQwen3Vl);
 constexpr LayoutDefaults kQwen3Moe = [] {
   LayoutDefaults defaults = kQwen2Moe;
   defaults.intermediate_size = 6144;
   defaults.num_attention_heads = 32;
   defaults.num_key_value_heads = 4;
-  return defaults;
-}();
-
-constexpr LayoutDefaults kQwen3VlMoe = [] {
-  LayoutDefaults defaults = kQwen3Vl;
-  defaults.hidden_size = 2048;
-  defaults.intermediate_size = 5632;
-  defaults.num_hidden_layers = 24;
-  defaults.num_attention_heads = 16;
-  defaults.num_key_value_heads = 16;
   return defaults;
 }();
 

@@ -127,7 +127,7 @@ std::string render(const OrderedFields& body, const ToolChoice& choice, ChatTemp
 // Makes the grammar of the answer, where the request asks for one: of its text, or its calls.
 std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
     const OrderedFields& body, uint64_t bytes, const ToolChoice& choice, const ChatForm& form,
-    const Session& session, const RequestRoom& room) {
+    const Checkpoint& checkpoint, const RequestRoom& room) {
   std::optional<AskedText> asked = asked_text(body);
   AnswerRules rules{.tools = callable_tools(body, choice),
                     .must_call = choice.must_call,
@@ -153,7 +153,7 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
   }
   grammar::GrammarSource all{.kind = grammar::SourceKind::composition, .text = {}};
   all.json = answer_composition(form.chat_template, form.prompt_end, rules, where);
-  return session.grammars().find(all, where);
+  return checkpoint.grammars().find(all, where);
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ Chat parse_chat(const OrderedJson& json, uint64_t bytes, const std::string& wher
   choice.one_call = choice.one_call || tool_support.one_call;
   const std::string prompt = render(body, choice, chat_template, room);
   room(encode_bytes(prompt));
-  chat.asked.prompts = {context.session.need_tokenizer().encode(
+  chat.asked.prompts = {context.checkpoint.need_tokenizer().encode(
       prompt, body.boolean_or("add_special_tokens", false))};
   check_prompts(chat.asked, where, context);
   chat.form.set_prompt(prompt);
@@ -202,14 +202,14 @@ Chat parse_chat(const OrderedJson& json, uint64_t bytes, const std::string& wher
   if (choice.must_call && exact_call_form(chat.form.chat_template) == nullptr)
     chat.form.hints.calls = &generic_call_form();
   const auto is_token = [&](std::string_view tag) {
-    return !tag.empty() && context.session.need_tokenizer().encode(tag, false).size() == 1;
+    return !tag.empty() && context.checkpoint.need_tokenizer().encode(tag, false).size() == 1;
   };
   chat.form.hints.call_tag_is_token =
       is_token(AnswerParser::call_tag(chat.form.chat_template, chat.form.hints.calls));
   chat.form.hints.thought_tags_are_tokens =
       chat.form.chat_template.find("think>") == std::string_view::npos && is_token("<think>") &&
       is_token("</think>");
-  sampling.grammar = grammar_of_answer(body, bytes, choice, chat.form, context.session, room);
+  sampling.grammar = grammar_of_answer(body, bytes, choice, chat.form, context.checkpoint, room);
   if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools,
                                          chat.form.hints.calls))
     chat.asked.request.skip_special_tokens = false;

@@ -19,11 +19,11 @@ constexpr size_t kMostPrompts = 2048;  // of one request
 }  // namespace
 
 std::vector<std::vector<int32_t>> read_prompts(const OrderedFields& body, const char* key,
-                                               const Session& session) {
+                                               const Checkpoint& checkpoint) {
   bool special = body.boolean_or("add_special_tokens", true);
   auto ids = [&](const OrderedJson& prompt) {
     if (prompt.is_string())
-      return session.need_tokenizer().encode(prompt.get_ref<const std::string&>(), special);
+      return checkpoint.need_tokenizer().encode(prompt.get_ref<const std::string&>(), special);
     std::optional<std::vector<int32_t>> list = ids_of(prompt);
     if (!list) {
       fail(ErrorKind::refused, "{}: {} must be a text, a list of token ids, or a list of these",
@@ -70,7 +70,7 @@ Completion parse_completion(const OrderedJson& json, const std::string& where,
   if (completion.echo && sampling.logprobs) sampling.prompt_logprobs = sampling.logprobs;
   if (completion.stream && sampling.prompt_logprobs)
     fail(ErrorKind::usage, "{}: the prompt's logprobs cannot be streamed", where);
-  completion.prompts = read_prompts(body, "prompt", context.session);
+  completion.prompts = read_prompts(body, "prompt", context.checkpoint);
   check_prompts(completion, where, context);
   return completion;
 }

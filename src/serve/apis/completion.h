@@ -10,8 +10,8 @@
 
 #include "src/base/json.h"
 #include "src/base/json_writer.h"
+#include "src/engine/checkpoint.h"
 #include "src/engine/request.h"
-#include "src/engine/session.h"
 #include "src/serve/apis/parameters.h"
 
 namespace sluice {
@@ -35,7 +35,7 @@ struct Completion {
 
 // The context in which requests are read.
 struct RequestContext {
-  const Session& session;
+  const Checkpoint& checkpoint;
   int64_t max_model_len = 0;  // tokens of a sequence
   Api api = Api::batch;
   bool lookup = false;  // tokens may be guessed ahead
@@ -53,7 +53,7 @@ Completion parse_completion(const OrderedJson& body, const std::string& where,
 // A text, a list of token ids, or a list of texts and of such lists. Error(refused) that names
 // `key`.
 std::vector<std::vector<int32_t>> read_prompts(const OrderedFields& body, const char* key,
-                                               const Session& session);
+                                               const Checkpoint& checkpoint);
 
 // The most bytes that a completion takes from admission to response: the request, once here and
 // once in the engine, its sequences, and their results with `tokens` tokens each. `longest_token`:

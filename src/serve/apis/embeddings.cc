@@ -118,7 +118,7 @@ EmbeddingsRequest parse_embeddings(const OrderedJson& json, const std::string& w
   if (format != "float" && format != "base64")
     fail(ErrorKind::refused, "{}: encoding_format must be \"float\" or \"base64\"", where);
   asked.base64 = format == "base64";
-  const int64_t size = context.session.spec().output_size();
+  const int64_t size = context.checkpoint.spec().output_size();
   if (body.integer_or("dimensions", 1, INT32_MAX, size) != size) {
     fail(ErrorKind::refused, "{}: dimensions: this model's vectors have {} and cannot be shortened",
          where, size);
@@ -128,7 +128,7 @@ EmbeddingsRequest parse_embeddings(const OrderedJson& json, const std::string& w
   asked.asked.request.pooling = context.embedding.pooling;
   asked.normalized = context.embedding.normalized;
   asked.asked.request.priority = body.integer_or("priority", -1'000'000, 1'000'000, 0);
-  asked.asked.prompts = read_prompts(body, "input", context.session);
+  asked.asked.prompts = read_prompts(body, "input", context.checkpoint);
   check_prompts(asked.asked, where, context);
   return asked;
 }

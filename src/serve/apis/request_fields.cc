@@ -58,7 +58,8 @@ std::map<int32_t, float> logit_bias(const OrderedFields& body) {
 }
 
 // vLLM's, of words that are one token, alone or behind a blank.
-void ban_words(const OrderedFields& body, const Session& session, std::vector<int32_t>& banned) {
+void ban_words(const OrderedFields& body, const Checkpoint& checkpoint,
+               std::vector<int32_t>& banned) {
   if (!body.has("bad_words")) return;
   const OrderedJson& words = body.raw("bad_words");
   const bool texts = words.is_array() &&
@@ -68,7 +69,7 @@ void ban_words(const OrderedFields& body, const Session& session, std::vector<in
     const auto& text = word.get_ref<const std::string&>();
     const size_t before = banned.size();
     for (const std::string& written : {text, " " + text}) {
-      const std::vector<int32_t> ids = session.need_tokenizer().encode(written, false);
+      const std::vector<int32_t> ids = checkpoint.need_tokenizer().encode(written, false);
       if (ids.size() == 1) banned.push_back(ids.front());
     }
     if (banned.size() == before) {
@@ -110,7 +111,7 @@ SamplingParams sampling_of(const OrderedFields& body, const RequestContext& cont
   p.min_tokens = body.integer_or("min_tokens", 0, kMost, 0);
   p.logit_bias = logit_bias(body);
   p.banned_token_ids = id_list(body, "banned_token_ids");
-  ban_words(body, context.session, p.banned_token_ids);
+  ban_words(body, context.checkpoint, p.banned_token_ids);
   p.stop_token_ids = id_list(body, "stop_token_ids");
   if (body.has("allowed_token_ids")) p.allowed_token_ids = id_list(body, "allowed_token_ids");
   p.prompt_logprobs = logprobs_of(body, "prompt_logprobs");
@@ -179,7 +180,7 @@ Completion read_request(const OrderedFields& body, const RequestContext& context
   request.max_tokens = max_tokens_of(body, context);
   request.sampling = sampling_of(body, context);
   if (context.api != Api::chat)  // whose answers have thoughts and calls, too
-    request.sampling.grammar = grammar_of(body, context.session);
+    request.sampling.grammar = grammar_of(body, context.checkpoint);
   request.stop = stop_strings(body);
   request.n = completion.choices;
   if (context.api != Api::chat)
@@ -204,13 +205,13 @@ Completion read_request(const OrderedFields& body, const RequestContext& context
   request.skip_special_tokens = body.boolean_or("skip_special_tokens", true);
   request.include_stop = body.boolean_or("include_stop_str_in_output", false);
   if (!body.boolean_or("ignore_eos", false))
-    request.eos_ids = context.session.model().files.eos_ids;
+    request.eos_ids = context.checkpoint.model().files.eos_ids;
   return completion;
 }
 
 void check_prompts(Completion& completion, const std::string& where,
                    const RequestContext& context) {
-  const Session& session = context.session;
+  const Checkpoint& checkpoint = context.checkpoint;
   Request& request = completion.request;
   const int64_t room = context.max_model_len - completion.longest_prompt();
   // A client knows how long a sequence may be, and not how many tokens its prompt has.
@@ -220,7 +221,7 @@ void check_prompts(Completion& completion, const std::string& where,
   for (std::vector<int32_t>& prompt : completion.prompts) {
     request.prompt.swap(prompt);
     try {
-      check_request(request, session.spec().vocab_size, session.tokenizer() != nullptr);
+      check_request(request, checkpoint.spec().vocab_size, checkpoint.tokenizer() != nullptr);
     } catch (const Error& e) {
       fail(e.kind(), "{}: {}", where, e.what());
     }

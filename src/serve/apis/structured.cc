@@ -115,9 +115,9 @@ std::optional<AskedText> asked_text(const OrderedFields& body) {
 }
 
 std::shared_ptr<const grammar::TokenGrammar> grammar_of(const OrderedFields& body,
-                                                        const Session& session) {
+                                                        const Checkpoint& checkpoint) {
   const std::optional<AskedText> asked = asked_text(body);
-  return asked ? session.grammars().find(asked->source, asked->where) : nullptr;
+  return asked ? checkpoint.grammars().find(asked->source, asked->where) : nullptr;
 }
 
 }  // namespace sluice

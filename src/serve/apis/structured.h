@@ -6,7 +6,7 @@
 #include <string>
 
 #include "src/base/json.h"
-#include "src/engine/session.h"
+#include "src/engine/checkpoint.h"
 
 namespace sluice {
 
@@ -23,6 +23,6 @@ std::optional<AskedText> asked_text(const OrderedFields& body);
 // The same as the grammar of a whole text; null: there is none. Error(refused) also names the
 // keyword of a schema.
 std::shared_ptr<const grammar::TokenGrammar> grammar_of(const OrderedFields& body,
-                                                        const Session& session);
+                                                        const Checkpoint& checkpoint);
 
 }  // namespace sluice

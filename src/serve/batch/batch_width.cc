@@ -17,16 +17,16 @@ constexpr double kFaster = 1.02, kNotSlower = 0.98;
 
 // A pass over streamed weights has time for guesses at what follows: rows of logits for some, where
 // the budget has room for them beside everything else.
-void make_room_for_guesses(Session& session, BatchWidth& width) {
+void make_room_for_guesses(Planner& planner, BatchWidth& width) {
   constexpr int64_t kRows = 4;  // of a sequence, its next token's included
   int64_t rows = std::max(kRows * width.sequences, kSpeculativeRows);
   RunShape shape =
-      session.run_shape(width.shape.max_tokens, std::max(width.shape.longest_prompt, rows), rows,
+      planner.run_shape(width.shape.max_tokens, std::max(width.shape.longest_prompt, rows), rows,
                         width.shape.sequences);
   shape.sampling_bytes = width.shape.sampling_bytes;
   shape.output_bytes = width.shape.output_bytes;
   shape.input_bytes = width.shape.input_bytes;
-  std::optional<MemoryPlan> plan = session.fitting_plan(shape);
+  std::optional<MemoryPlan> plan = planner.fitting_plan(shape);
   if (plan && plan->streams() && plan->chunk_rows >= width.sequences) width.shape = shape;
 }
 
@@ -53,14 +53,15 @@ int64_t LargestValues::sum(int64_t count) const {
 }
 
 void BatchNeeds::add(const Request& request, int64_t prompt_tokens, int64_t prompts,
-                     uint64_t held_bytes, const Session& session) {
-  int64_t block = session.options().block_size;
+                     uint64_t held_bytes, const Planner& planner) {
+  int64_t block = planner.options().block_size;
   int64_t sequences = prompts * std::max(request.n, request.beams.width);
   slots_.add(ceil_div(prompt_tokens + request.max_tokens, block) * block, sequences);
   prompts_.add(prompt_tokens, prompts);
   held_.add(ceil_div(static_cast<int64_t>(held_bytes), sequences), sequences);
   most_held_ = std::max(most_held_, held_bytes);
-  sampling_bytes_ = std::max(sampling_bytes_, sampling_bytes(request, session.spec().vocab_size));
+  sampling_bytes_ =
+      std::max(sampling_bytes_, sampling_bytes(request, planner.checkpoint().spec().vocab_size));
   sequences_ += sequences;
   widest_ = std::max(widest_, request.beams.width);
 }
@@ -71,29 +72,29 @@ uint64_t BatchNeeds::held_bytes(int64_t sequences) const {
   return std::max(most_held_, running) + std::min(running, kWaiting);
 }
 
-RunShape BatchNeeds::shape(const Session& session, int64_t sequences) const {
+RunShape BatchNeeds::shape(const Planner& planner, int64_t sequences) const {
   int64_t rows = std::max(sequences, prompts_.sum(sequences));
   int64_t slots = std::max<int64_t>(slots_.sum(sequences), 1);
-  RunShape shape = session.run_shape(slots, rows, sequences, sequences);
+  RunShape shape = planner.run_shape(slots, rows, sequences, sequences);
   shape.sampling_bytes = sampling_bytes_;
   shape.input_bytes = index_bytes_;
   shape.output_bytes = request_bytes(sequences);
   return shape;
 }
 
-BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t most,
+BatchWidth choose_batch_width(Planner& planner, const BatchNeeds& needs, int64_t most,
                               BatchAim aim) {
   most = std::clamp<int64_t>(std::max(most, needs.widest()), 1,
                              std::max<int64_t>(needs.sequences(), 1));
-  Rates rates = session.rates().known();
+  Rates rates = planner.rates().known();
   const double worthwhile = aim == BatchAim::speed ? kFaster : kNotSlower;
   double fastest = 0;
   std::optional<BatchWidth> best;
   for (int64_t width = needs.widest();; width = std::min(2 * width, most)) {
-    BatchWidth wide{width, needs.shape(session, width), 0};
+    BatchWidth wide{width, needs.shape(planner, width), 0};
     try {
       auto [memory, read] =
-          session.what_if(wide.shape, session.budget(), session.options().quantize);
+          planner.what_if(wide.shape, planner.machine().budget(), planner.options().quantize);
       wide.sequences = std::min(width, memory.chunk_rows);
       wide.tokens_per_second = predict_speed(memory, read, rates, wide.sequences).tokens_per_second;
     } catch (const Error& e) {
@@ -106,7 +107,7 @@ BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t
     }
     if (width == most) break;
   }
-  make_room_for_guesses(session, *best);
+  make_room_for_guesses(planner, *best);
   return *best;
 }
 

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "src/base/json_writer.h"
+#include "src/engine/planner.h"
 #include "src/engine/request.h"
-#include "src/engine/session.h"
 
 namespace sluice {
 
@@ -34,7 +34,7 @@ class BatchNeeds {
  public:
   // `prompt_tokens`: tokens of the longest of `prompts`. `held_bytes`: bytes of all of them.
   void add(const Request& request, int64_t prompt_tokens, int64_t prompts, uint64_t held_bytes,
-           const Session& session);
+           const Planner& planner);
   // A request's parsing takes so much, whatever else is held; and an index.
   void add_parse(uint64_t bytes) { parse_bytes_ = std::max(parse_bytes_, bytes); }
   void set_index(uint64_t bytes) { index_bytes_ = bytes; }
@@ -43,7 +43,7 @@ class BatchNeeds {
   int64_t widest() const { return widest_; }  // a request's beams run together
   // Slots for the longest `sequences` of them, and steps that could take all their prompts, as they
   // come together.
-  RunShape shape(const Session& session, int64_t sequences) const;
+  RunShape shape(const Planner& planner, int64_t sequences) const;
   // Bytes held for the requests of `sequences` sequences, and for some that wait.
   uint64_t held_bytes(int64_t sequences) const;
   // Bytes held, being parsed, and being written.
@@ -63,7 +63,7 @@ class BatchNeeds {
 
 struct BatchWidth {
   int64_t sequences = 0;
-  RunShape shape;                // to place the session with
+  RunShape shape;                // to place the model with
   double tokens_per_second = 0;  // predicted, of all sequences together
 };
 
@@ -75,7 +75,7 @@ enum class BatchAim : uint8_t {
 
 // At most `most`, with the most tokens a second predicted. Every request must have room beside the
 // others in the worst case. Error(no_fit) where not even one sequence has.
-BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t most,
+BatchWidth choose_batch_width(Planner& planner, const BatchNeeds& needs, int64_t most,
                               BatchAim aim);
 
 }  // namespace sluice

@@ -1,0 +1,15 @@
+// Ranks that compute a model together: rank 0 tells the others what its planner, its loaded model
+// and its runner do.
+#pragma once
+
+#include <stop_token>
+
+#include "src/engine/loaded_model.h"
+#include "src/engine/planner.h"
+
+namespace sluice {
+
+// Does on this rank what rank 0 tells, until its planner ends.
+void follow(Planner& planner, const std::stop_token& stop);
+
+}  // namespace sluice
