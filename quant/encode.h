@@ -23,7 +23,7 @@ struct EncodeStats {
   void add(const EncodeStats& other);
 };
 
-// How a tensor holds codes. Of a matrix that is stored as [inputs, outputs] they are in words of 32
+// Layout of a tensor of codes. A matrix that is stored as [inputs, outputs] has them in words of 32
 // bits.
 struct CodeWords {
   bool across = false;  // a word of codes has outputs; else inputs (words of zeros have outputs)

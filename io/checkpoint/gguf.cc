@@ -257,7 +257,7 @@ StoredTensor read_tensor(HeaderReader& in) {
   if (!dtype) in.refuse(fmt::format("{}: has unknown type {}", what, type));
   tensor.dtype = *dtype;
   tensor.offset = in.number<uint64_t>(what);
-  // Where it has no size, check_tensor says why.
+  // A tensor without a size is refused by check_tensor, which says why.
   if (has_whole_blocks(tensor.dtype, tensor.shape))
     tensor.bytes = stored_bytes(tensor.dtype, tensor.shape).value_or(0);
   return tensor;

@@ -105,8 +105,8 @@ void Text::follow(char byte) {
   }
 }
 
-// Whether a string may end before `next`: not within a sequence of UTF-8 or an escape, nor between
-// the two of a surrogate pair.
+// Returns whether a string may end before `next`: not within a sequence of UTF-8 or an escape, nor
+// between the two of a surrogate pair.
 bool Text::may_cut(char next) const {
   bool continues = (static_cast<unsigned char>(next) & 0xC0) == 0x80;
   bool high_surrogate = (code_unit_ & 0xFC00) == 0xD800;

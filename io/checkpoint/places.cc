@@ -25,8 +25,8 @@ fs::path unfinished_file(const fs::path& folder) {
 }  // namespace
 
 std::string download_hint(const fs::path& directory) {
-  // Where the Hugging Face client keeps what it is about to write into `directory`, and where its
-  // cache keeps what a snapshot will link to.
+  // The Hugging Face client keeps here what it is about to write into `directory`, and what a
+  // snapshot in its cache will link to.
   std::vector<fs::path> folders{directory, directory / ".cache/huggingface/download"};
   std::error_code error;
   fs::path snapshots = fs::canonical(directory, error).parent_path();

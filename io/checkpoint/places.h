@@ -1,4 +1,4 @@
-// Where the files of a checkpoint are: its own directory, and others that have some of them.
+// Places of a checkpoint's files: its own directory, and others that have some of them.
 #pragma once
 
 #include <algorithm>

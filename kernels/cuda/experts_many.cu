@@ -54,7 +54,7 @@ struct ManyArgs {
   int first, cols;  // outputs
 };
 
-// Which row of the weight is row r of a block's tile. Of a gate and its factor each warp has 16.
+// Returns the weight's row for row r of a block's tile. Of a gate and its factor each warp has 16.
 __device__ inline int weight_row(const ManyArgs& a, int r, bool gated, bool& there) {
   const int tile = static_cast<int>(blockIdx.x);
   if (!gated) {

@@ -1,5 +1,5 @@
-// How models write calls of tools: the tags that a parser looks for, and exactly, which is what a
-// grammar has to allow.
+// Forms in which models write calls of tools: the tags that a parser looks for, and the exact form,
+// which a grammar has to allow.
 #pragma once
 
 #include <cstdint>

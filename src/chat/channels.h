@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// Whether a model of this template answers so.
+// Returns whether a model of this template answers so.
 bool has_channels(std::string_view chat_template);
 
 class ChannelParser {

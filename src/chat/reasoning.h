@@ -21,7 +21,7 @@ struct ThoughtTags {
 std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::string_view prompt,
                                         bool begun = false);
 
-// Whether the tags of such a model are special tokens, which a text shows on request only.
+// Returns whether such a model's tags are special tokens, which a text shows on request only.
 bool thinks_in_special_tokens(std::string_view chat_template);
 
 class ReasoningSplitter {

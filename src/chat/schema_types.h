@@ -1,4 +1,4 @@
-// Which types of JSON a schema lets be, as far as it says so where it stands. Models write strings
+// Types of JSON that a schema lets be, as far as it says so where it stands. Models write strings
 // between tags as they are and everything else as JSON, so that only this tells a string from a
 // number.
 #pragma once

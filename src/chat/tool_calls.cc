@@ -30,7 +30,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
 }
 
-// Whether `text` may become `tag` when more comes.
+// Returns whether `text` may become `tag` when more comes.
 bool may_become(std::string_view text, std::string_view tag) {
   return text.size() < tag.size() && tag.starts_with(text);
 }

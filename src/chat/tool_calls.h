@@ -16,7 +16,7 @@
 
 namespace sluice {
 
-// Whether a call may have this name: letters, digits, and a few signs.
+// Returns whether a call may have this name: letters, digits, and a few signs.
 bool is_tool_name(std::string_view text);
 
 class ToolCallParser {

@@ -1,4 +1,4 @@
-// How a model is told of tools, and in which form it calls them: as its chat template shows them,
+// The way to tell a model of tools, and its form of calls: as its chat template shows them,
 // or, where that shows none, in a text of the system.
 #pragma once
 

@@ -149,8 +149,8 @@ uint64_t largest_request(const BatchOptions& o, const Planner& planner) {
   return bytes;
 }
 
-// Where a copy of an input that cannot be read twice lies: on the disk that is to be written
-// anyway.
+// Returns the place of a copy of an input that cannot be read twice: on the disk that is to be
+// written anyway.
 std::filesystem::path copy_directory(const std::string& output) {
   std::error_code ignored;
   std::filesystem::file_status status = std::filesystem::status(output, ignored);
@@ -208,7 +208,7 @@ BatchIndex read_requests(Batch& batch, const io::InputFile& input, BatchNeeds& n
   return index;
 }
 
-// Whether a run of `a` needs no more than one of `b`.
+// Returns whether a run of `a` needs no more than one of `b`.
 bool within(const RunShape& a, const RunShape& b) {
   return a.max_tokens <= b.max_tokens && a.longest_prompt <= b.longest_prompt &&
          a.sequences <= b.sequences && a.sampling_bytes <= b.sampling_bytes &&

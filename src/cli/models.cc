@@ -141,7 +141,7 @@ CLI::App* define(CLI::App& app, const char* name, const char* description, const
   return verb;
 }
 
-// Whether a name of the hub stands for nothing that is here as a whole.
+// Returns whether a name of the hub stands for nothing that is here as a whole.
 bool is_missing(const std::string& model) {
   std::error_code ignored;
   if (std::filesystem::exists(model, ignored) || !parse_hub_name(model)) return false;

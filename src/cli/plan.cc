@@ -255,7 +255,7 @@ std::string experts_text(const Json& experts) {
   return text;
 }
 
-// How fast it is predicted to be, and what would make it faster.
+// Tells the predicted speed, and what would make it faster.
 std::string speed_text(const Json& plan) {
   const Json& rates = plan.at("rates");
   auto rate = [&](const char* what) { return rate_text(rates, what); };

@@ -27,7 +27,7 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   std::stop_token token() const { return source_.get_token(); }
-  // How often less memory was asked for.
+  // Counts the requests for less memory.
   const std::atomic<int>& shrink() const { return shrink_; }
   // While there is one, SIGINT does not ask to stop: it ends an answer, or drops a line. One may be
   // made while there is another: what came is known to both, and is forgotten with the outer one.

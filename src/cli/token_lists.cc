@@ -31,7 +31,7 @@ class Parser {
   void expect(char c) {
     if (!take(c)) refuse(fmt::format("a '{}' is expected", c));
   }
-  // Whether a value of some kind begins here.
+  // Returns whether a value of some kind begins here.
   bool is_value() {
     constexpr std::string_view kFirst = "0123456789-\"{[tfnNI";
     return peek() != kEnd && kFirst.find(static_cast<char>(now())) != std::string_view::npos;

@@ -64,7 +64,8 @@ class Analysis {
     }
   }
 
-  // Whether the region's start has changed. What a node leads to comes before it, but for cycles.
+  // Returns whether the region's start has changed. What a node leads to comes before it, but for
+  // cycles.
   bool update(const Region& region) {
     const Node before = g_.nodes[region.start];
     for (bool changed = true; changed;) {

@@ -5,7 +5,7 @@
 
 namespace sluice::grammar {
 
-// How characters are written.
+// Ways to write characters.
 enum class Alphabet : uint8_t {
   text,         // UTF-8
   json_string,  // in a JSON string: with the escapes that it needs, each in its shortest form

@@ -33,7 +33,7 @@ struct GrammarSource {
   std::optional<OrderedJson> json = {};
 };
 
-// Whether the tokenizer has a special token of this text; none: there are none.
+// Tells whether the tokenizer has a special token of this text; none: there are none.
 using IsSpecial = std::function<bool(std::string_view)>;
 
 // Error(refused) that begins with `where`.

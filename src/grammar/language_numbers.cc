@@ -25,7 +25,7 @@ Progress::Order order_of(char32_t digit, char bound) {
   return digit < other ? Progress::less : digit > other ? Progress::more : Progress::equal;
 }
 
-// How the digits before the point compare.
+// Compares the digits before the point.
 Progress::Order whole_order(const Progress& p, const Decimal& bound) {
   if (p.size != bound.whole.size())
     return p.size < bound.whole.size() ? Progress::less : Progress::more;
@@ -80,7 +80,7 @@ Term Languages::derive_compared(const Node& node, char32_t c) {
   return add(std::move(next));
 }
 
-// Whether a number may end here, compared or a multiple.
+// Returns whether a number may end here, compared or a multiple.
 bool Languages::ends_compared(const Node& node) const {
   if (node.kind == Kind::multiples) {
     const uint32_t left = node.c == kBeforePoint ? node.b : node.c;

@@ -19,7 +19,7 @@ class ContainingElements {
     most_found_ = found.high == kUnlimited ? found.low : found.high;
   }
 
-  // Whether the counts go together, and are few.
+  // Returns whether the counts go together, and are few.
   bool is_supported() const {
     constexpr size_t kMost = 20'000;
     return low_ <= all_.high && found_.low <= found_.high && most_all_ <= kMost &&

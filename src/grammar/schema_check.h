@@ -1,4 +1,4 @@
-// Whether a value is valid by a schema: which of listed values a grammar has.
+// Checks a value by a schema: a grammar has those of listed values that are valid.
 #pragma once
 
 #include <string>

@@ -29,7 +29,7 @@ inline constexpr const char* kPatterns = "\1patterns";
 inline constexpr const char* kFormats = "\1formats";
 KeywordUse use_of(std::string_view keyword);
 
-// Where a schema is in its document, for errors: "/properties/a".
+// Returns a schema's place in its document, for errors: "/properties/a".
 std::string below(const std::string& path, std::string_view key);
 
 // Refuses a schema that is valid for no value. Of several alternatives, those that are valid for

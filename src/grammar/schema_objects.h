@@ -44,7 +44,7 @@ class SchemaObjects {
     Expr text;
     bool required = false;
   };
-  // How many in all.
+  // Numbers in all.
   using Ways = std::vector<std::vector<std::optional<Expr>>>;
 
   OrderedJson with_names(const OrderedJson& schema, const std::string& path, int nesting);

@@ -156,7 +156,7 @@ void SchemaDocument::add_conditions(OrderedJson& schema, OrderedJson& more,
   for (const char* key : {"if", "then", "else"}) schema.erase(key);
 }
 
-// Where a member is, others are; or it is not.
+// Adds: either a member is not there, or others are there too.
 void SchemaDocument::add_dependent(OrderedJson& schema, OrderedJson& more,
                                    const std::string& path) const {
   for (const char* keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {

@@ -211,7 +211,7 @@ Expr SchemaScalars::string(const OrderedJson& schema, const std::string& path) {
   return builder_.sequence({builder_.text("\""), inside, builder_.text("\"")});
 }
 
-// Whether all bounds are integers of 64 bits, and nothing else is said.
+// Returns whether all bounds are integers of 64 bits, and nothing else is said.
 bool SchemaScalars::has_whole_bounds(const OrderedJson& schema, bool integer) {
   constexpr double kMost = 9.2e18;
   const OrderedJson excluded = schema.value(kExcluded, OrderedJson::array());

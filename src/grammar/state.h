@@ -1,4 +1,4 @@
-// How far a text has come in a grammar: the set of all ways in which its bytes may have matched.
+// A text's state in a grammar: the set of all ways in which its bytes may have matched.
 #pragma once
 
 #include <compare>
@@ -12,8 +12,8 @@
 
 namespace sluice::grammar {
 
-// Where a region goes on when what it called has matched: at the node; or where `high` is not 0, at
-// an Op::repeat, with up to so many more repetitions, and at least `low`.
+// Place where a region goes on when what it called has matched: at the node; or where `high` is not
+// 0, at an Op::repeat, with up to so many more repetitions, and at least `low`.
 struct Frame {
   uint32_t node = 0;
   uint32_t low = 0;

@@ -1,4 +1,4 @@
-// Which tokens may come next: a bit for each of the vocabulary, found by one walk over the trie of
+// Tokens that may come next: a bit for each of the vocabulary, found by one walk over the trie of
 // tokens and kept for when the same state comes again.
 #pragma once
 

@@ -32,7 +32,7 @@ struct CachedModel {
   bool has_weights = false;
 };
 
-// Where the repository lies in the cache, whether or not it does.
+// Returns the repository's place in the cache, whether or not it is there.
 std::filesystem::path cached_repository(const std::filesystem::path& cache, const HubName& name);
 // nullopt: no snapshot of the revision is in the cache.
 std::optional<CachedModel> find_cached(const std::filesystem::path& cache, const HubName& name);

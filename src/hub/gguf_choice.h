@@ -1,4 +1,4 @@
-// Which of a repository's GGUF files is meant: most have the same model in several sizes.
+// Chooses one of a repository's GGUF files: most have the same model in several sizes.
 #pragma once
 
 #include <optional>

@@ -22,7 +22,7 @@ struct HttpResult {
   int64_t retry_after = -1;  // seconds that the server asks to wait; -1: it does not say
 };
 
-// Where an answer goes. `begin` is told the status before the first byte; false ends the transfer.
+// Receiver of an answer. `begin` is told the status before the first byte; false ends the transfer.
 struct HttpSink {
   std::function<bool(int status)> begin;
   std::function<bool(std::span<const char>)> take;

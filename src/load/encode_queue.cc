@@ -19,7 +19,7 @@ constexpr size_t kBacklog = 2;
 // wakes a sleeping processor, a virtual machine's disk loses 5 % (docs/benchmarks.md).
 constexpr auto kAwake = std::chrono::milliseconds(1);
 
-// Where the rows of a piece are, of which each is `bytes` behind the one before it in the file.
+// Sets the places of a piece's rows, each of which is `bytes` behind the one before it in the file.
 void set_rows(const Piece& piece, int64_t bytes, EncodeArgs& args) {
   const View& view = piece.view;
   args.source_stride = bytes;

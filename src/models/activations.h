@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// Which experts compute which rows of a layer: what the device chooses, and the lists that the host
+// Experts that compute the rows of a layer: what the device chooses, and the lists that the host
 // makes of it. In the memory of one of the two.
 struct Routing {
   // For at most `rows` rows with `used` experts each.

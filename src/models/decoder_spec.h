@@ -199,13 +199,13 @@ struct DecoderSpec {
     auto rope = std::ranges::find_if(ropes, &RopeConfig::keys_follow);
     return rope == ropes.end() ? std::nullopt : std::optional(rope->original_positions);
   }
-  // Whether the result of a token depends on the length of its sequence.
+  // Tells whether the result of a token depends on the length of its sequence.
   bool depends_on_length() const {
     return std::ranges::any_of(ropes, &RopeConfig::depends_on_length);
   }
 };
 
-// Where a module is: its layer, and its expert if the layer has experts.
+// A module's place: its layer, and its expert if the layer has experts.
 struct ModulePlace {
   int64_t layer = 0;
   std::optional<int64_t> expert = {};

@@ -1,5 +1,5 @@
-// How a model's rows become one vector of a text (an embedding): what the files of an embedding
-// model say of it.
+// Rules that make one vector of a text (an embedding) of a model's rows: what the files of an
+// embedding model say of it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Which tensors of a checkpoint are the embedding and the head: config.json and the stored tensors
-// both say something about it.
+// Finds the embedding and the head among the tensors of a checkpoint: config.json and the stored
+// tensors both say something about them.
 #pragma once
 
 #include "io/checkpoint/index.h"

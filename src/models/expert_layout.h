@@ -19,7 +19,7 @@ struct ExpertKeys {
   const char* used = "num_experts_per_tok";
   int64_t absent_used = 0;
 };
-// How many experts there are, and how many a token has. Throws Error(refused) that names the key.
+// Reads the number of experts, and of those of a token. Throws Error(refused) that names the key.
 ExpertsSpec read_experts(const JsonFields& config, const ExpertKeys& keys);
 
 // Defaults of the keys n_group, topk_group, norm_topk_prob and

@@ -51,7 +51,7 @@ bool same_letters(std::string_view a, std::string_view b) {
       a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-// Whether a config.json names this family's class, or that of its model without a head.
+// Returns whether a config.json names this family's class, or that of its model without a head.
 bool is_class_of(const Family& family, std::string_view name) {
   constexpr std::string_view kEndings[] = {"ForCausalLM", "LMHeadModel"};
   if (same_letters(family.architecture, name)) return true;
@@ -299,7 +299,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
       std::ranges::copy(other_parts(model.spec, prefix, *index),
                         std::back_inserter(model.ignorable));
     choose_fused(model.spec, *index);
-    // Where neither config says it: classes of wrappers have defaults of their own.
+    // Classes of wrappers have defaults of their own, which hold where neither config says it.
     if (model.files.wrapper && !model.files.config.contains("tie_word_embeddings") &&
         !index->is_named(model.spec.head + ".weight"))
       model.spec.tie_word_embeddings = true;

@@ -1,4 +1,4 @@
-// Which architectures there are. A family is one short file that knows its config.json and its
+// The list of architectures. A family is one short file that knows its config.json and its
 // checkpoint's names; registry.cc lists them.
 #pragma once
 
@@ -100,9 +100,9 @@ struct Model {
 };
 // Reads everything in config.json: the model without its root.
 Model read_model(const ModelSource& source);
-// Where the embedding and the head come from follows from the tensors that the checkpoint has, too
-// (embeddings.h); without an `index`, from config.json alone. Unless it `needs_head`, the model has
-// none where the checkpoint has none.
+// Builds the tree of modules. Embedding and head follow from the tensors that the checkpoint has,
+// too (embeddings.h); without an `index`, from config.json alone. Unless it `needs_head`, the model
+// has none where the checkpoint has none.
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head = true);
 // Both, of the model in `directory`.
 Model build_model(const std::filesystem::path& directory, Rank rank,

@@ -73,9 +73,9 @@ struct RopeModel {
 // thing, what counts is what counts in transformers 5, with a warning if they differ. Throws
 // Error(refused) that names the key.
 RopeConfig parse_rope(const JsonFields& config, const RopeModel& model);
-// Whether config.json has rope fields at all: without them some classes have a rope that is not the
-// default one, which does not fill up what fields lack. (An empty rope_scaling is none, as in
-// transformers; an empty rope_parameters is the default rope.)
+// Tells whether config.json has rope fields at all: without them some classes have a rope that is
+// not the default one, which does not fill up what fields lack. (An empty rope_scaling is none, as
+// in transformers; an empty rope_parameters is the default rope.)
 bool has_rope_fields(const JsonFields& config);
 // A rope field that only one family has; `absent` where it is missing.
 double rope_number(const JsonFields& config, const char* key, double absent);

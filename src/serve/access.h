@@ -13,7 +13,7 @@ namespace sluice {
 // Returns the name or address in a Host field or an origin, in lower case, without port, brackets
 // and the dot at its end. nullopt: there is none (RFC 9110, 7.2).
 std::optional<std::string> host_name(std::string_view host);
-// Whether a server at this address is reached from its own machine only.
+// Returns whether a server at this address is reached from its own machine only.
 bool is_loopback(std::string_view address);
 
 // Fields of a request that decide whether it is answered.

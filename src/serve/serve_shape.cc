@@ -36,7 +36,7 @@ BatchNeeds needs_of(const Planner& planner, int64_t max_model_len, int64_t max_n
   return needs;
 }
 
-// Whether one such sequence lets weights stay that stay for the shortest.
+// Returns whether one such sequence lets weights stay that stay for the shortest.
 bool is_modest(Planner& planner, int64_t max_model_len, uint64_t request_bytes) {
   auto plan_for = [&](int64_t tokens) {
     return planner.fitting_plan(needs_of(planner, tokens, 1, request_bytes).shape(planner, 1));

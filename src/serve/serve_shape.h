@@ -1,4 +1,4 @@
-// How much memory a server plans for sequences, whose number and lengths nobody knows.
+// Memory that a server plans for sequences, whose number and lengths nobody knows.
 #pragma once
 
 #include <cstdint>

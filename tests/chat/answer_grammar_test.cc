@@ -306,7 +306,7 @@ TEST(AnswerGrammar, ToolsThatAreNotStrictMayBeLoose) {
   EXPECT_THROW(Held("<tool_call>", one(true)), Error);
 }
 
-// Where arguments are written between tags, each may be loose by itself.
+// Arguments that are written between tags may each be loose by themselves.
 TEST(AnswerGrammar, ArgumentsBetweenTags) {
   const auto held = [](const char* schema, bool strict) {
     return Held("<tool_call><function=",

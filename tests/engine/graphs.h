@@ -13,8 +13,8 @@
 
 namespace sluice::test {
 
-// Whether the kernels compute all experts of a layer at once, which waits for nothing: resident
-// weights of bf16 in whole vectors. Others wait for the device in the middle of a step.
+// Tells whether the kernels compute all experts of a layer at once, which waits for nothing:
+// resident weights of bf16 in whole vectors. Others wait for the device in the middle of a step.
 inline bool computes_experts_at_once(const LoadedModel& model) {
   if (model.planner().run_shape(1, 1, 1).compute != Compute::bf16) return false;
   return std::ranges::all_of(model.read_plan().params, [](const ParamPlan& p) {

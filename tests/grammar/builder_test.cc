@@ -80,7 +80,7 @@ std::string sample(const Tree& tree, const Tree& rule, test::Random& random, int
 
 using Ends = std::set<size_t>;
 
-// Where a match of `tree` that begins at `at` may end. A call matches `tree_of_rule` between
+// Finds the ends of matches of `tree` that begin at `at`. A call matches `tree_of_rule` between
 // parentheses.
 class Definition {
  public:

@@ -1,4 +1,4 @@
-// Which of several GGUF files a tag means.
+// The one of several GGUF files that a tag means.
 #include "src/hub/gguf_choice.h"
 
 #include <gtest/gtest.h>

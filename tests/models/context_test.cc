@@ -1,4 +1,4 @@
-// How many positions a model is made for, as its config.json says. The configs are those that are
+// Number of positions that a model is made for, by its config.json. The configs are those that are
 // published, and the numbers what their model cards promise.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Which family a config.json belongs to, and what it takes for keys that are absent or null.
+// The family that a config.json belongs to, and what it takes for keys that are absent or null.
 #include "tests/models/families.h"
 
 #include <gmock/gmock.h>
@@ -116,7 +116,7 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
   }
 }
 
-// Where config.json has rope fields without rope_theta; another value than where it has none at
+// A config.json with rope fields but no rope_theta has another theta than one that has none at
 // all.
 TEST(Families, RopeFieldsWithoutThetaHaveTheClasssOwn) {
   const Json golden =
@@ -489,7 +489,7 @@ TEST(Families, WrappersAreTheirLanguageModel) {
   }
 }
 
-// Whether the head is tied, where it says so nowhere; and both models in one object.
+// The head is tied or not where nothing says so; and both models are in one object.
 TEST(Families, WrappersOfOtherForms) {
   Json text = test::tiny_config();
   text.erase("architectures");

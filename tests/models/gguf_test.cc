@@ -196,7 +196,7 @@ TEST(Gguf, EndsOfTurnsAreKnownByTheirTexts) {
   }
   EXPECT_EQ(ends({"a", "<|im_start|>", "<|fim_pad|>"}, {1, 3, 3}), Json({0}));
   EXPECT_EQ(ends({"<s>", "<|im_end|>", "<|endoftext|>"}, {3, 3, 3}), Json({0, 1, 2}));
-  // Where an answer has parts, one ends with <|end|>.
+  // A part of an answer ends with <|end|>.
   const std::vector<std::string> harmony{"<|end|>", "<|return|>", "<|call|>", "<|endoftext|>"};
   EXPECT_EQ(ends(harmony, {3, 3, 3, 3}, 1), Json({1, 2, 3}));
   EXPECT_EQ(ends({"<|end|>", "<|flush|>", "<|calls|>"}, {3, 3, 3}, 1), Json({1, 2}));

@@ -1,4 +1,4 @@
-// Which tools a chat may call, and what its answer has to be.
+// Tools that a chat may call, and what its answer has to be.
 #include "src/serve/apis/tool_choice.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class ToolChoiceTest : public testing::Test {
         {.checkpoint = planner_.checkpoint(), .max_model_len = 1000, .api = Api::chat}, *template_,
         [](uint64_t) {});
   }
-  // Whether its answer may be this.
+  // Returns whether its answer may be this.
   bool allows(const std::string& members, std::string_view text,
               const std::string& form = "<tool_call>") {
     const auto grammar = chat(members, form).asked.request.sampling.grammar;

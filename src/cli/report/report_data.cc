@@ -12,7 +12,7 @@
 namespace sluice::cli {
 namespace {
 
-// Where a figure stands in the report; no key: it is computed.
+// A figure's place in the report; no key: it is computed.
 struct FigureSource {
   FigureInfo info;
   const char* section;

@@ -49,7 +49,7 @@ struct DeepseekExperts {
 ExpertsSpec deepseek_experts(const JsonFields& config, const DeepseekExperts& defaults,
                              const MlpSpec& mlp);
 
-// Which layers have experts: those that mlp_layer_types calls sparse, or all after the first
+// Finds the layers with experts: those that mlp_layer_types calls sparse, or all after the first
 // first_k_dense_replace.
 std::vector<bool> read_mlp_layer_types(const JsonFields& config, int64_t layers,
                                        int64_t absent_dense);

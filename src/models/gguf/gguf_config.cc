@@ -85,7 +85,7 @@ void set_score_divisor(const JsonFields& fields, int64_t deepest, Json& config) 
   config["query_pre_attn_scalar"] = divisor;
 }
 
-// How weights are computed with, where nothing is asked for: as the matrices are stored.
+// Returns the type to compute with where nothing is asked for: that of the stored matrices.
 const char* torch_dtype(const io::GgufCheckpoint& checkpoint) {
   const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight");
   if (table != nullptr && table->dtype == DType::f16) return "float16";
@@ -117,7 +117,7 @@ bool all_equal(const std::vector<int64_t>& numbers) {
   return std::ranges::all_of(numbers, [&](int64_t n) { return n == numbers.front(); });
 }
 
-// Which layers have a window: a value for each, or a number of layers of which the last has none.
+// Sets the layers' windows: a value for each, or a number of layers of which the last has none.
 void set_windows(const JsonFields& fields, const io::GgufHeader& header,
                  const std::string& architecture, Json& config) {
   constexpr const char* kPattern = "attention.sliding_window_pattern";

@@ -27,7 +27,7 @@ constexpr std::string_view kSpace = "\u2581";  // SentencePiece's
 // tokenizer.ggml.token_type
 enum class TokenType : int { normal = 1, unknown, control, user_defined, unused, byte };
 
-// How text is split before byte-level encoding; the patterns are those of the models' own
+// A way to split text before byte-level encoding; the patterns are those of the models' own
 // tokenizer.json.
 struct PreKind {
   std::string_view pattern = {};  // empty: GPT-2's own

@@ -82,8 +82,8 @@ struct AttentionSpec {
   float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
   float soft_cap = 0;  // of scores; 0: none
   float alibi = 0;     // scores have ALiBi's slopes times this; 0: none
-  // How queries and keys are rotated by the angles of one of the model's ropes;
-  // nullopt: not at all.
+  // Rotation of queries and keys by the angles of one of the model's ropes;
+  // nullopt: none.
   std::optional<RopePairing> rope = RopePairing::halves;
   size_t angles = 0;
   std::optional<size_t> query_angles = {};  // angles of queries, where they differ

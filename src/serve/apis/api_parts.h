@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// How an API writes a function that its client runs.
+// An API's form of a function that its client runs.
 struct ToolForm {
   std::string_view type;    // of such a tool; others are run by the service, and are left out
   bool has_type = true;     // each tool says its type; else that is this one where nothing is said

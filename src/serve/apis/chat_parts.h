@@ -56,7 +56,7 @@ struct ChatReply {
 // alone began in thoughts, which a stream cannot know.
 AnswerParser whole_parser(const ChatForm& form, const RequestResult& result);
 ChatReply chat_reply(const ChatForm& form, const RequestResult& result);
-// Whether an answer has been cut, by a limit or a stop string, so that there would be more of it.
+// Returns whether a limit or a stop string has cut an answer, so that there would be more of it.
 bool is_cut(const RequestResult& result);
 
 }  // namespace sluice

@@ -267,7 +267,7 @@ void read_choice(const OrderedJson& given, const std::string& where, OrderedJson
     chat["parallel_tool_calls"] = given.at("disable_parallel_tool_use") != true;
 }
 
-// How much it may think, and the schema of its text: a member of its own in older clients.
+// Reads how much it may think, and the schema of its text: a member of its own in older clients.
 void read_output(const OrderedJson& body, const std::string& where, OrderedJson& chat) {
   const OrderedJson config = object_of(body, "output_config", where);
   if (!is_null(config, "effort"))

@@ -49,7 +49,7 @@ constexpr std::string_view kOptions[] = {"frequency_penalty",
                                          "top_p",
                                          "typical_p"};
 
-// How much a model is to think.
+// Parameters that say how much a model is to think.
 constexpr std::string_view kThoughts[] = {"enable_thinking", "reasoning", "reasoning_budget",
                                           "think", "thinking"};
 

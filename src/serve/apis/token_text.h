@@ -21,7 +21,7 @@ Json top_logprobs_json(const TokenLogprobs* logprobs, const Tokenizer* tokenizer
 // bytes}]}.
 OrderedJson token_logprobs_json(const TokenLogprobs& logprobs, const Tokenizer* tokenizer);
 
-// Where tokens begin in their text, in characters (code points).
+// Beginnings of tokens in their text, in characters (code points).
 class TextOffsets {
  public:
   // The first token begins at `first`. The tokenizer may be null, else it outlives this.

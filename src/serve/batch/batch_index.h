@@ -1,4 +1,4 @@
-// Where the requests of a batch are in their file, so that none of their bodies is held before its
+// Places of a batch's requests in their file, so that none of their bodies is held before its
 // turn.
 #pragma once
 

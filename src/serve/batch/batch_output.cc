@@ -33,7 +33,7 @@ uint64_t whole_lines(const io::InputFile& file) {
   return 0;
 }
 
-// Whether so much could have been left of a response's line.
+// Returns whether so much could have been left of a response's line.
 bool is_beginning(const io::InputFile& file, uint64_t whole) {
   constexpr std::string_view kBegin = R"({"custom_id":)";
   std::string rest(std::min<uint64_t>(kBegin.size(), file.size() - whole), '\0');

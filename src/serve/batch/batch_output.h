@@ -26,7 +26,7 @@ class BatchOutput {
   BatchOutput(std::filesystem::path path, uint64_t longest_text, Ledger& ledger,
               const std::stop_token& stop);
 
-  // Whether the file had a response of this id when it was opened; until forget_done().
+  // Returns whether the file had a response of this id when it was opened; until forget_done().
   bool done(const Digest& id) const;
   void forget_done() {
     done_ = {};

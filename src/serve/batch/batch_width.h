@@ -1,5 +1,5 @@
-// How many sequences to run at once: each takes room for its keys and values, which weights could
-// have, and shares the cost of a pass over the weights.
+// The number of sequences to run at once: each takes room for its keys and values, which weights
+// could have, and shares the cost of a pass over the weights.
 #pragma once
 
 #include <algorithm>

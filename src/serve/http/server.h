@@ -42,7 +42,7 @@ class HttpServer {
 
   // No new connections, and no further requests on those there are.
   void drain();
-  // Whether all connections have ended; waits for so long.
+  // Returns whether all connections have ended; waits for so long.
   bool wait_until_idle(std::chrono::milliseconds most);
 
  private:
