@@ -78,6 +78,24 @@ void exchange(const ReadPlan& all, const std::vector<size_t>& movable, uint64_t 
   }
 }
 
+// Keeps the surplus over `need` of the `gone` bytes that go: the largest first, and of equal ones
+// some all over the sweep, since the disk would wait while neighbours that stay are computed.
+// Returns what still goes.
+uint64_t bring_back(const ReadPlan& all, const std::vector<size_t>& movable, uint64_t need,
+                    uint64_t gone, std::vector<bool>& streamed) {
+  std::map<uint64_t, std::vector<size_t>, std::greater<>> goes;  // by size, as a sweep meets them
+  for (size_t i : movable)
+    if (streamed[i]) goes[storage_of(all.params[i])].push_back(i);
+  for (const auto& [bytes, equal] : goes) {
+    const size_t fit = (gone - std::min(gone, need)) / bytes;
+    const size_t stay = std::min<size_t>(fit, equal.size());
+    for (size_t n = 0; n < stay; ++n)
+      streamed[equal[(2 * n + 1) * equal.size() / (2 * stay)]] = false;
+    gone -= stay * bytes;
+  }
+  return gone;
+}
+
 uint64_t storage_of(const ReadPlan& all, const std::vector<size_t>& params) {
   uint64_t sum = 0;
   for (size_t i : params) sum += storage_of(all.params[i]);
@@ -91,7 +109,10 @@ std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, ui
   uint64_t need = total - std::min(total, room);
   movable = candidates(all, std::move(movable), need);
   total = storage_of(all, movable);
-  // Evenly over the sweep: after each parameter what has gone is its share of what was seen.
+  // Evenly over the sweep, which meets a tied head at its end: after each parameter what has gone
+  // is its share of what was seen.
+  std::ranges::stable_partition(movable,
+                                [&](size_t i) { return all.params[i].table != Table::tied; });
   double share = static_cast<double>(need) / static_cast<double>(std::max<uint64_t>(total, 1));
   uint64_t gone = 0;
   uint64_t seen = 0;
@@ -101,15 +122,7 @@ std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, ui
     streamed[i] = static_cast<double>(gone) < share * static_cast<double>(seen);
     if (streamed[i]) gone += bytes;
   }
-  // The surplus over what had to go comes back, largest first.
-  std::ranges::stable_sort(movable, std::greater{},
-                           [&](size_t i) { return storage_of(all.params[i]); });
-  for (size_t i : movable) {
-    uint64_t bytes = storage_of(all.params[i]);
-    if (!streamed[i] || gone < need + bytes) continue;
-    streamed[i] = false;
-    gone -= bytes;
-  }
+  gone = bring_back(all, movable, need, gone, streamed);
   exchange(all, movable, gone - std::min(gone, need), streamed);
   std::erase_if(movable, [&](size_t i) { return !streamed[i]; });
   std::ranges::sort(movable);  // as a sweep meets them

@@ -87,6 +87,26 @@ TEST_F(SweepTest, WhatGoesIsSpreadOverTheLayers) {
   EXPECT_GT(halves[1], halves[0] / 2);
 }
 
+// A tied head comes first among the parameters and last in a sweep. With it on disk the disk still
+// has work while the layers are computed.
+TEST_F(SweepTest, BesideALargeHeadWhatStaysIsSpreadToo) {
+  Json config = test::tiny_config();
+  config["num_hidden_layers"] = 24;
+  config["tie_word_embeddings"] = true;
+  config["vocab_size"] = 4000;
+  write(config);
+  const uint64_t total = bytes(Placement(all_.params.size()), Tier::device);
+  const uint64_t head = all_.params.front().bytes, layers = total - head;
+  ASSERT_GT(head, layers / 2);
+  const Placement placement = choose_placement(all_, {layers - layers / 4});
+  EXPECT_EQ(placement.front(), Tier::disk);
+  uint64_t quarters[4] = {};
+  for (size_t i = 1; i < placement.size(); ++i) {
+    if (placement[i] == Tier::disk) quarters[i * 4 / placement.size()] += all_.params[i].bytes;
+  }
+  for (uint64_t quarter : quarters) EXPECT_GT(quarter, layers / 32);
+}
+
 // A parameter that all tokens use stays as long as one of an expert could go for it.
 TEST_F(SweepTest, ExpertsLeaveBeforeWhatAllTokensUse) {
   const std::filesystem::path mixtral = test::source_dir() / "tests/data/models/mixtral";
