@@ -86,6 +86,70 @@ struct IndexRow {
   int64_t of_step() const { return chunk->first_row + row; }
 };
 
+// Positions of a step's rows, chosen by their scores.
+class Chooser {
+ public:
+  Chooser(const cpu::Ops& ops, ThreadPool& pool, const cpu::AttentionJob& common, Tensor q,
+          Tensor weights, const ChosenPositions& out, const ChoiceScratch& work)
+      : ops_(ops), pool_(pool), common_(common), q_(q), weights_(weights), out_(out), work_(work) {}
+
+  // All of a row by one thread.
+  void choose(const IndexRow& row, int worker) const {
+    int32_t* to = positions(row);
+    if (row.position() < out_.most) return std::iota(to, to + row.position() + 1, 0);
+    Best best(work_.best_of(worker), out_.most);
+    for (int64_t p = 0; p * kPartition <= row.position(); ++p) {
+      score(row, p, work_.attend_of(worker), work_.scores_of(worker));
+      best.add(work_.scores_of(worker), p * kPartition, count_in(row, p));
+    }
+    best.write(to);
+  }
+  // Partitions of a row by all threads, some at a time.
+  void choose_by_all(const IndexRow& row) const {
+    const int64_t partitions = row.position() / kPartition + 1, wave = pool_.size() * kScoreSlots;
+    Best best(work_.best_of(0), out_.most);
+    const auto scores = [&](int64_t slot) {
+      return work_.scores_of(slot / kScoreSlots) + slot % kScoreSlots * kScoreStride;
+    };
+    for (int64_t first = 0; first < partitions; first += wave) {
+      const int64_t count = std::min(wave, partitions - first);
+      pool_.parallel_for(count, 1, [&](int64_t begin, int64_t end, int worker) {
+        for (int64_t slot = begin; slot < end; ++slot)
+          score(row, first + slot, work_.attend_of(worker), scores(slot));
+      });
+      for (int64_t slot = 0; slot < count; ++slot)
+        best.add(scores(slot), (first + slot) * kPartition, count_in(row, first + slot));
+    }
+    best.write(positions(row));
+  }
+
+ private:
+  int32_t* positions(const IndexRow& row) const {
+    return out_.positions + row.of_step() * out_.most;
+  }
+  static int64_t count_in(const IndexRow& row, int64_t partition) {
+    return std::min(row.position() + 1 - partition * kPartition, kPartition);
+  }
+  void score(const IndexRow& row, int64_t partition, float* memory, float* scores) const {
+    cpu::AttentionJob job = common_;
+    job.first_position = row.position();
+    job.block_table = row.chunk->block_table.data();
+    std::fill_n(scores, kScoreStride, 0.0f);
+    for (int64_t head = 0; head < weights_.cols; head += kQueries) {
+      job.heads = std::min(kQueries, weights_.cols - head);
+      job.q = q_.row<float>(row.of_step()) + head * job.key_dim;
+      ops_.index_scores(job, weights_.row<float>(row.of_step()) + head, partition, memory, scores);
+    }
+  }
+
+  const cpu::Ops& ops_;
+  ThreadPool& pool_;
+  const cpu::AttentionJob& common_;
+  Tensor q_, weights_;
+  const ChosenPositions& out_;
+  const ChoiceScratch& work_;
+};
+
 }  // namespace
 
 int64_t choice_workspace(int64_t key_dim, int64_t most, int threads) {
@@ -105,57 +169,15 @@ void CpuKernels::choose_positions(Tensor q, Tensor weights, const KvCache& keys,
   common.units = attention_units(ops_, compute_, keys, ops_.pair_units);
   common.scale = 1;
   common.rows = 1;
-  const auto score = [&](const IndexRow& row, int64_t partition, float* memory, float* scores) {
-    cpu::AttentionJob job = common;
-    job.first_position = row.position();
-    job.block_table = row.chunk->block_table.data();
-    std::fill_n(scores, kScoreStride, 0.0f);
-    for (int64_t head = 0; head < weights.cols; head += kQueries) {
-      job.heads = std::min(kQueries, weights.cols - head);
-      job.q = q.row<float>(row.of_step()) + head * keys.key_dim;
-      ops_.index_scores(job, weights.row<float>(row.of_step()) + head, partition, memory, scores);
-    }
-  };
-  const auto count_in = [](const IndexRow& row, int64_t partition) {
-    return std::min(row.position() + 1 - partition * kPartition, kPartition);
-  };
-  // All of a row by one thread.
-  const auto choose = [&](const IndexRow& row, int worker) {
-    int32_t* to = out.positions + row.of_step() * out.most;
-    if (row.position() < out.most) return std::iota(to, to + row.position() + 1, 0);
-    Best best(work.best_of(worker), out.most);
-    for (int64_t p = 0; p * kPartition <= row.position(); ++p) {
-      score(row, p, work.attend_of(worker), work.scores_of(worker));
-      best.add(work.scores_of(worker), p * kPartition, count_in(row, p));
-    }
-    best.write(to);
-  };
-  // Partitions of a row by all threads, some at a time.
-  const auto choose_by_all = [&](const IndexRow& row) {
-    const int64_t partitions = row.position() / kPartition + 1, wave = threads * kScoreSlots;
-    Best best(work.best_of(0), out.most);
-    const auto scores = [&](int64_t slot) {
-      return work.scores_of(slot / kScoreSlots) + slot % kScoreSlots * kScoreStride;
-    };
-    for (int64_t first = 0; first < partitions; first += wave) {
-      const int64_t count = std::min(wave, partitions - first);
-      pool_.parallel_for(count, 1, [&](int64_t begin, int64_t end, int worker) {
-        for (int64_t slot = begin; slot < end; ++slot)
-          score(row, first + slot, work.attend_of(worker), scores(slot));
-      });
-      for (int64_t slot = 0; slot < count; ++slot)
-        best.add(scores(slot), (first + slot) * kPartition, count_in(row, first + slot));
-    }
-    best.write(out.positions + row.of_step() * out.most);
-  };
+  const Chooser chooser(ops_, pool_, common, q, weights, out, work);
   for (const SequenceChunk& chunk : rows.chunks) {
     const bool spread = threads > 1 && chunk.rows < threads;
     if (spread && chunk.first_position >= std::max(out.most, 2 * kPartition)) {
-      for (int64_t row = 0; row < chunk.rows; ++row) choose_by_all({&chunk, row});
+      for (int64_t row = 0; row < chunk.rows; ++row) chooser.choose_by_all({&chunk, row});
       continue;
     }
     pool_.parallel_for(chunk.rows, 1, [&](int64_t begin, int64_t end, int worker) {
-      for (int64_t row = begin; row < end; ++row) choose({&chunk, row}, worker);
+      for (int64_t row = begin; row < end; ++row) chooser.choose({&chunk, row}, worker);
     });
   }
 }
