@@ -43,7 +43,8 @@ class Attention final : public Mixer {
   };
   const Norm* add_norm(const NormSpec& spec, const Dimension& heads, const MixerPlace& place);
   void normalize(const Context& context, const Activations& act, const Norm* norm, Tensor x) const;
-  void turn(const Context& context, const StepRows& step, const Share& angles, Tensor heads) const;
+  void rotate(const Context& context, const StepRows& step, const Share& angles,
+              Tensor heads) const;
   void prepare(const Context& context, const StepRows& step, const Activations& act,
                const Prepared& how, Tensor x) const;
   // Returns what the cache gets as values.
@@ -132,8 +133,8 @@ void Attention::normalize(const Context& context, const Activations& act, const 
   norm->forward_part(context.kernels, x, sums, x);
 }
 
-void Attention::turn(const Context& context, const StepRows& step, const Share& angles,
-                     Tensor heads) const {
+void Attention::rotate(const Context& context, const StepRows& step, const Share& angles,
+                       Tensor heads) const {
   if (!spec_.rope) return;
   context.kernels.rope(heads, spec_.head_dim, *spec_.rope, columns_of(step.cos, angles),
                        columns_of(step.sin, angles));
@@ -143,7 +144,7 @@ void Attention::turn(const Context& context, const StepRows& step, const Share& 
 void Attention::prepare(const Context& context, const StepRows& step, const Activations& act,
                         const Prepared& how, Tensor x) const {
   if (!spec_.norms_after_rope) normalize(context, act, how.norm, x);
-  turn(context, step, how.angles, x);
+  rotate(context, step, how.angles, x);
   if (spec_.norms_after_rope) normalize(context, act, how.norm, x);
 }
 

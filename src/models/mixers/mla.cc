@@ -113,12 +113,12 @@ class Mla final : public Mixer {
     int64_t query_down, kv, query, latent_query;
   };
   Columns columns() const;
-  void turn(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
-            int64_t head_dim) const {
-    turn(kernels, step, angles, heads, head_dim, spec_.rope);
+  void rotate(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
+              int64_t head_dim) const {
+    rotate(kernels, step, angles, heads, head_dim, spec_.rope);
   }
-  void turn(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
-            int64_t head_dim, RopePairing pairing) const;
+  void rotate(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
+              int64_t head_dim, RopePairing pairing) const;
   // Returns queries for latent vectors, each with the rotated part behind it.
   Tensor queries(const Context& context, const StepRows& step, Tensor all, Tensor x) const;
   // Returns the latent vectors, each with the shared key behind it.
@@ -180,8 +180,8 @@ Mla::Columns Mla::columns() const {
 }
 
 // The first elements of each head.
-void Mla::turn(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
-               int64_t head_dim, RopePairing pairing) const {
+void Mla::rotate(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
+                 int64_t head_dim, RopePairing pairing) const {
   const Share& share = angles_[angles];
   kernels.rope(heads, head_dim, pairing, step.cos.columns(share.begin, share.count),
                step.sin.columns(share.begin, share.count));
@@ -200,10 +200,10 @@ Tensor Mla::queries(const Context& context, const StepRows& step, Tensor all, Te
   }
   query_->forward(context, in, all.columns(at.query, query_->outputs()));
   const Tensor q = all.columns(at.query, heads_ * d);
-  if (spec_.nope_angles) turn(kernels, step, *spec_.nope_angles, q, d);
+  if (spec_.nope_angles) rotate(kernels, step, *spec_.nope_angles, q, d);
   Tensor last = q;  // begins where the rotated part of the first head does
   last.data += spec_.nope_dim * static_cast<int64_t>(sizeof(float));
-  turn(kernels, step, spec_.query_angles, last, d);
+  rotate(kernels, step, spec_.query_angles, last, d);
   const Tensor latent = all.columns(at.latent_query, heads_ * key_dim);
   keys_->multiply(kernels, q, d, HeadProduct::plain, latent, key_dim, spec_.rope_dim);
   return latent;
@@ -214,7 +214,8 @@ Tensor Mla::keys(const Context& context, const StepRows& step, Tensor all, Tenso
   kv_down_->forward(context, x, kv);
   const Tensor latent = kv.columns(0, spec_.rank);
   kv_norm_->forward(context.kernels, latent, latent);
-  turn(context.kernels, step, spec_.angles, kv.columns(spec_.rank, spec_.rope_dim), spec_.rope_dim);
+  rotate(context.kernels, step, spec_.angles, kv.columns(spec_.rank, spec_.rope_dim),
+         spec_.rope_dim);
   return kv.columns(0, spec_.key_dim());
 }
 
@@ -227,7 +228,7 @@ void Mla::choose(const Context& context, const MixerStep& step, const Activation
   const Tensor down = all.columns(at.query_down, spec_.query_rank);
   const Indexer::Products by = indexer_->multiply(context, down, x, all, behind);
   for (const Tensor& heads : {by.queries, by.keys})
-    turn(kernels, step.rows, spec_.angles, heads, spec.head_dim, spec.rope);
+    rotate(kernels, step.rows, spec_.angles, heads, spec.head_dim, spec.rope);
   const LayerKv& own = step.caches[1];
   const KvRows& kv = step.rows.kv[own.group];
   kernels.store_kv(by.keys, by.keys, kv.slots, own.cache);
