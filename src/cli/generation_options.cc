@@ -42,7 +42,7 @@ std::unique_ptr<Planner> open_draft(Planner& planner, const GenerationOptions& o
   options.kv_bytes = 0;
   options.swap = {};
   options.prompt_cache = false;
-  options.ranks.reset();  // rank 0 guesses for all
+  options.ranks.reset();  // rank 0 drafts for all
   options.max_model_len.reset();
   options.longest_model_len = false;
   auto draft = std::make_unique<Planner>(options, planner);

@@ -33,7 +33,7 @@ uint64_t result_bytes(const Request& request);
 struct RunShapes {
   RunShape shape;       // to place
   RunShape least;       // what it must have room for at least
-  bool lookup = false;  // tokens are to be guessed ahead
+  bool lookup = false;  // tokens are to be drafted ahead
 };
 // Shapes for `sequences` requests like `request`; only the length of the prompt counts.
 // `input_bytes`: room for Machine::hold_input() during the run.

@@ -39,7 +39,7 @@ struct RunOptions : CommonOptions {
   bool has(const std::string& option) const { return given.contains(option); }
 };
 
-// A model, and the draft model that guesses for it, in memory.
+// A model, and the draft model beside it, in memory.
 class RunModels {
  public:
   // `longest`: a request with as many tokens as any will have; `prompt_tokens`: of them its
@@ -47,7 +47,7 @@ class RunModels {
   RunModels(const RunOptions& options, Planner& planner, std::unique_ptr<Planner> draft,
             const Request& longest, int64_t prompt_tokens, const std::stop_token& stop);
   LoadedModel& model() { return *model_; }
-  // Lets tokens be guessed, as the options say.
+  // Lets tokens be drafted, as the options say.
   void prepare(Request& request);
 
  private:

@@ -56,7 +56,7 @@ class Machine {
   // have for it, draft models included.
   void hold_process(const Placed& placed);
   // Leases bytes for input beside the plan, in place of the earlier lease: long words of a text
-  // (TokenStream::Room), or token ids before they are planned. Error(no_fit) that begins with
+  // (TokenStream::Reserve), or token ids before they are planned. Error(no_fit) that begins with
   // `what` where the budget has no room.
   void hold_input(std::string_view what, uint64_t bytes);
   // Takes the device's memory for all that is placed, once, before the first load.

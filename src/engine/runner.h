@@ -70,8 +70,8 @@ class Runner {
     return step({&part, 1});
   }
   Tensor decode(Sequence& sequence, std::span<const int32_t> ids) { return step(sequence, ids, 0); }
-  // The next of some guessed tokens, which Sequence::truncate() takes back.
-  Tensor guess(Sequence& sequence, std::span<const int32_t> ids) {
+  // The next of some draft tokens, which Sequence::truncate() takes back.
+  Tensor draft(Sequence& sequence, std::span<const int32_t> ids) {
     StepPart part{&sequence, ids, 0, true};
     return step({&part, 1});
   }

@@ -62,7 +62,7 @@ std::vector<int32_t> DraftModel::propose(std::span<const int32_t> ids, int64_t m
     proposed.push_back(runner_.likeliest(0).id);
     if (std::ssize(proposed) == most) return proposed;
     seen_.push_back(proposed.back());
-    hidden = runner_.guess(sequence_, std::span(seen_).last(1));
+    hidden = runner_.draft(sequence_, std::span(seen_).last(1));
   }
 }
 

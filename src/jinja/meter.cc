@@ -11,10 +11,10 @@ void Meter::take(uint64_t bytes) {
                                               format_size(limits_.bytes)));
   }
   bytes_ += bytes;
-  if (!room_ || bytes_ <= asked_) return;
+  if (!reserve_ || bytes_ <= asked_) return;
   const uint64_t wanted = (bytes_ + kPiece - 1) / kPiece * kPiece;
   try {
-    room_(wanted);
+    reserve_(wanted);
   } catch (...) {
     bytes_ -= bytes;
     throw;

@@ -21,9 +21,10 @@ class Meter {
  public:
   // Called before more memory is used than ever before, with the bytes in all; throws where there
   // is no room for them.
-  using Room = std::function<void(uint64_t bytes)>;
+  using Reserve = std::function<void(uint64_t bytes)>;
 
-  explicit Meter(Limits limits = {}, Room room = {}) : limits_(limits), room_(std::move(room)) {}
+  explicit Meter(Limits limits = {}, Reserve reserve = {})
+      : limits_(limits), reserve_(std::move(reserve)) {}
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
 
@@ -46,11 +47,11 @@ class Meter {
   [[noreturn]] void too_deep();
 
   Limits limits_;
-  Room room_;
+  Reserve reserve_;
   int64_t steps_ = 0;
   int depth_ = 0;
   uint64_t bytes_ = 0;
-  uint64_t asked_ = 0;  // bytes that `room_` has agreed to
+  uint64_t asked_ = 0;  // bytes that `reserve_` has agreed to
 };
 
 // One level of evaluation.

@@ -19,8 +19,8 @@ namespace sluice::jinja {
 // The variables of one rendering, and its limits.
 class Context {
  public:
-  explicit Context(Limits limits = {}, Meter::Room room = {})
-      : meter_(limits, std::move(room)), registry_(meter_) {}
+  explicit Context(Limits limits = {}, Meter::Reserve reserve = {})
+      : meter_(limits, std::move(reserve)), registry_(meter_) {}
 
   Meter& meter() { return meter_; }
   Registry& registry() { return registry_; }
@@ -44,7 +44,7 @@ class Template {
   // `name` is for errors. Throws TemplateError for what is no template.
   Template(std::string name, std::string_view source);
 
-  // Throws TemplateError, or what the context's room throws.
+  // Throws TemplateError, or what the context's reserve throws.
   std::string render(Context& context) const;
   const std::string& name() const { return name_; }
 

@@ -402,7 +402,7 @@ class PlanSearch {
     uint64_t over = needed - std::min(needed, limit);
     room -= std::min(room, std::max({over, room / 256, uint64_t{1}}));
   }
-  Room room(uint64_t weights, uint64_t host) const {
+  FreeBytes room(uint64_t weights, uint64_t host) const {
     return {weights, own_memory() ? std::optional(host) : std::nullopt};
   }
 

@@ -158,7 +158,7 @@ Placement with_cache(const ReadPlan& all, const std::vector<size_t>& movable,
 
 }  // namespace
 
-Placement choose_placement(const ReadPlan& all, const Room& room,
+Placement choose_placement(const ReadPlan& all, const FreeBytes& room,
                            const std::vector<PlaceRule>& rules) {
   Placement placement(all.params.size(), Tier::device);
   std::vector<size_t> movable, tables;

@@ -12,7 +12,7 @@
 namespace sluice {
 
 // Bytes left for parameters that could be streamed.
-struct Room {
+struct FreeBytes {
   uint64_t device = 0;
   std::optional<uint64_t> host = {};  // none: the device's memory is the host's
 };
@@ -24,7 +24,7 @@ struct Room {
 // get a cache of what room there is. A table that is only looked up goes first: a token
 // needs one row of it. `all` is laid out with everything resident. A rule that names a tier counts,
 // whatever the room; vectors stay in any case.
-Placement choose_placement(const ReadPlan& all, const Room& room,
+Placement choose_placement(const ReadPlan& all, const FreeBytes& room,
                            const std::vector<PlaceRule>& rules = {});
 
 // Returns the experts that a cache has slots for, in the room for parameters that those of

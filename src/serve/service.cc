@@ -127,7 +127,7 @@ struct Service::Body {
   const OrderedJson& json;
   OrderedFields fields;
   uint64_t bytes;  // of its text
-  RequestRoom room;
+  ReserveMemory reserve;
   const Json& echo;  // what the answer repeats
 };
 
@@ -328,11 +328,11 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
   if (route.needs == Needs::admin) return change_model(route, query, text);
   const uint64_t parsing = parse_bytes(text);
   uint64_t most = 0;
-  auto room = [&, before = share.bytes() + parsing](uint64_t bytes) {
+  auto reserve = [&, before = share.bytes() + parsing](uint64_t bytes) {
     most = std::max(most, bytes);
     if (!share.resize(before + most)) throw Refusal(no_room(before + most, memory_.bytes()));
   };
-  room(0);
+  reserve(0);
   OrderedJson json = parse_ordered(text, kWhere);
   const uint64_t bytes = text.size();
   text = {};
@@ -343,7 +343,7 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
   if (json.is_object())
     for (auto& [key, value] : json.items())
       if (key != "documents") let_be_integers(value);  // which templates show as they are
-  const Body body{json, OrderedFields(json, kWhere), bytes, room, echo};
+  const Body body{json, OrderedFields(json, kWhere), bytes, reserve, echo};
   std::string model = check_model(body.fields);
   if (route.endpoint == Endpoint::tokenize) return tokenize(body);
   if (route.endpoint == Endpoint::detokenize) return detokenize(body);
@@ -353,7 +353,7 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
   const Completion& asked = answer->asked();
   const uint64_t held = held_bytes(asked, longest_token_, 0) +
                         vectors_bytes(asked, model_->planner.checkpoint().spec().output_size());
-  room(held);
+  reserve(held);
   share.resize(held);
   return answer;
 }
@@ -377,7 +377,7 @@ std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& bod
                              head("embd-", std::move(model)));
   }
   Chat chat =
-      parse_chat(body.json, body.bytes, kWhere, context(Api::chat), chat_template(), body.room);
+      parse_chat(body.json, body.bytes, kWhere, context(Api::chat), chat_template(), body.reserve);
   chat.form.echo = body.echo;
   chat.asked.form_bytes = chat.form.held_bytes(chat.asked.request.n);
   switch (route.endpoint) {
@@ -396,8 +396,8 @@ std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& bod
 
 // The text of a conversation, with room for what encoding it takes.
 std::string Service::rendered(const Body& body) const {
-  std::string text = render_chat(body.json, kWhere, chat_template(), body.room);
-  body.room(encode_bytes(text));
+  std::string text = render_chat(body.json, kWhere, chat_template(), body.reserve);
+  body.reserve(encode_bytes(text));
   return text;
 }
 
@@ -416,7 +416,7 @@ Reply Service::tokenize(const Body& body) {
   const std::vector<int32_t> ids =
       tokenizer.encode(text, body.fields.boolean_or("add_special_tokens", !chat));
   const bool texts = body.fields.boolean_or("return_token_strs", false);
-  body.room((chat ? encode_bytes(text) : 0) + tokens_json_bytes(tokenizer, ids, texts));
+  body.reserve((chat ? encode_bytes(text) : 0) + tokens_json_bytes(tokenizer, ids, texts));
   return {.body = tokens_json(tokenizer, ids, texts, model_->max_model_len)};
 }
 
@@ -439,7 +439,7 @@ Reply Service::detokenize(const Body& body) const {
   if (!ids) fail(ErrorKind::refused, "{}: tokens must be a list of token ids", kWhere);
   check_token_ids(*ids, model_->planner.checkpoint().spec().vocab_size);
   const Tokenizer& tokenizer = model_->planner.checkpoint().need_tokenizer();
-  body.room(text_json_bytes(tokenizer, *ids));
+  body.reserve(text_json_bytes(tokenizer, *ids));
   return {.body = text_json(tokenizer, *ids)};
 }
 

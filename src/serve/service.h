@@ -81,7 +81,7 @@ struct ServedModel {
   std::string no_chat;                    // why
   SamplingParams defaults;                // where a request says nothing
   int64_t max_model_len = 0;              // tokens of a sequence
-  bool lookup = false;                    // tokens are guessed ahead
+  bool lookup = false;                    // tokens are drafted ahead
   EmbeddingRules embedding = {};
   bool begins_in_thoughts = false;  // what it answers in a chat
 };

@@ -39,9 +39,9 @@ void each_segment(const std::vector<AddedTokens::Segment>& segments, bool last, 
 
 }  // namespace
 
-TokenStream::TokenStream(const Tokenizer& tokenizer, bool add_special_tokens, Room room)
+TokenStream::TokenStream(const Tokenizer& tokenizer, bool add_special_tokens, Reserve reserve)
     : tokenizer_(tokenizer),
-      room_(std::move(room)),
+      reserve_(std::move(reserve)),
       added_(tokenizer.added_, false),
       normalizer_(tokenizer.normalizer_),
       added_normalized_(tokenizer.added_, true),
@@ -125,7 +125,7 @@ void TokenStream::make_room() {
   // Every part may hold some of a block.
   uint64_t needed = held > 2 * kBlock ? round_up(held * kBytesAByte, kStep) : 0;
   if (needed <= asked_) return;
-  if (room_) room_(needed);
+  if (reserve_) reserve_(needed);
   asked_ = needed;
 }
 

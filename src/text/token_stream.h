@@ -26,10 +26,10 @@ class TokenStream {
   static constexpr uint64_t kLongestStretch = 16 * MiB;
   // Called with the bytes in all that the longest such stretch takes beside kBytes, before they are
   // taken, and kept; throws where there is no room for them.
-  using Room = std::function<void(uint64_t bytes)>;
+  using Reserve = std::function<void(uint64_t bytes)>;
 
   // `tokenizer` must outlive this.
-  TokenStream(const Tokenizer& tokenizer, bool add_special_tokens, Room room = {});
+  TokenStream(const Tokenizer& tokenizer, bool add_special_tokens, Reserve reserve = {});
 
   // Appends the ids that are certain: all together those of Tokenizer::encode() for the whole text.
   // Throws Error(refused) for a text that the tokenizer cannot take.
@@ -44,7 +44,7 @@ class TokenStream {
   void make_room();
 
   const Tokenizer& tokenizer_;
-  Room room_;
+  Reserve reserve_;
   uint64_t asked_ = 0;           // of it
   std::vector<int32_t> before_;  // special tokens that come next
   std::vector<int32_t> after_;

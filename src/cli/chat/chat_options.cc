@@ -120,14 +120,16 @@ void set_variables(jinja::Context& context, const TemplateVariables& read) {
 }
 
 std::string render_messages(const ChatOptions& o, ChatTemplate& chat_template,
-                            const std::stop_token& stop, jinja::Meter::Room room) {
+                            const std::stop_token& stop, jinja::Meter::Reserve reserve) {
   const std::string where = fmt::format("--messages {}", *o.messages);
   std::string text = read_input(*o.messages, "--messages", stop);
-  if (room) {
-    room = [held = text.size(), asked = std::move(room)](uint64_t bytes) { asked(bytes + held); };
-    room(0);
+  if (reserve) {
+    reserve = [held = text.size(), asked = std::move(reserve)](uint64_t bytes) {
+      asked(bytes + held);
+    };
+    reserve(0);
   }
-  jinja::Context context({}, std::move(room));
+  jinja::Context context({}, std::move(reserve));
   set_chat(context, jinja::read_json(context.meter(), text, where), !o.no_generation_prompt, where);
   set_variables(context, read_variables(o, stop));
   complete_messages(context, o, chat_template, where);

@@ -43,9 +43,9 @@ void set_variables(jinja::Context& context, const TemplateVariables& variables);
 // --tool-format.
 void complete_messages(jinja::Context& context, const ChatOptions& options,
                        ChatTemplate& chat_template, const std::string& where);
-// The conversation of --messages as a text. `room`: asked for the memory that it takes.
+// The conversation of --messages as a text. `reserve`: asked for the memory that it takes.
 std::string render_messages(const ChatOptions& options, ChatTemplate& chat_template,
-                            const std::stop_token& stop, jinja::Meter::Room room = {});
+                            const std::stop_token& stop, jinja::Meter::Reserve reserve = {});
 
 // A whole file, "-" for stdin; Error(refused) where it is larger than a conversation may be.
 std::string read_input(const std::string& path, const std::string& option,

@@ -90,7 +90,7 @@ jinja::Value asked_values(jinja::Meter& meter, const OrderedFields& body) {
 }
 
 std::string render(const OrderedFields& body, const ToolChoice& choice, ChatTemplate& chat_template,
-                   const RequestRoom& room) {
+                   const ReserveMemory& reserve) {
   const std::string& where = body.where();
   const bool goes_on = body.boolean_or("continue_final_message", false);
   const bool prompts = body.boolean_or("add_generation_prompt", !goes_on);
@@ -103,7 +103,7 @@ std::string render(const OrderedFields& body, const ToolChoice& choice, ChatTemp
   const TemplateTraits& traits = chat_template.traits(shown);
   MessageStyle style = message_style(chat_template.text(shown));
   style.text_arguments = traits.text_arguments && !tool_support.written;
-  jinja::Context context({}, room);
+  jinja::Context context({}, reserve);
   jinja::Meter& meter = context.meter();
   try {
     set_chat(context, asked_values(meter, body), prompts, where);
@@ -127,7 +127,7 @@ std::string render(const OrderedFields& body, const ToolChoice& choice, ChatTemp
 // Makes the grammar of the answer, where the request asks for one: of its text, or its calls.
 std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
     const OrderedFields& body, uint64_t bytes, const ToolChoice& choice, const ChatForm& form,
-    const Checkpoint& checkpoint, const RequestRoom& room) {
+    const Checkpoint& checkpoint, const ReserveMemory& reserve) {
   std::optional<AskedText> asked = asked_text(body);
   AnswerRules rules{.tools = callable_tools(body, choice),
                     .must_call = choice.must_call,
@@ -140,7 +140,7 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
   if (free && form.hints.calls == nullptr && exact_call_form(form.chat_template) == nullptr)
     rules.tools.clear();
   if (!asked && rules.tools.empty()) return nullptr;
-  room(bytes * kGrammarBytes);
+  reserve(bytes * kGrammarBytes);
   std::string where = body.where() + ": tools";
   if (asked) {
     where = asked->where;
@@ -159,15 +159,15 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
 }  // namespace
 
 std::string render_chat(const OrderedJson& json, const std::string& where,
-                        ChatTemplate& chat_template, const RequestRoom& room) {
+                        ChatTemplate& chat_template, const ReserveMemory& reserve) {
   const OrderedFields body(json, where);
   refuse_not_finite(json, where);
-  return render(body, tool_choice_of(body), chat_template, room);
+  return render(body, tool_choice_of(body), chat_template, reserve);
 }
 
 Chat parse_chat(const OrderedJson& json, uint64_t bytes, const std::string& where,
                 const RequestContext& context, ChatTemplate& chat_template,
-                const RequestRoom& room) {
+                const ReserveMemory& reserve) {
   const OrderedFields body(json, where);
   check_parameters(json, where, context.api, context.unknown);
   Chat chat{.asked = read_request(body, context)};
@@ -185,8 +185,8 @@ Chat parse_chat(const OrderedJson& json, uint64_t bytes, const std::string& wher
   refuse_not_finite(json, where);
   const ToolSupport& tool_support = chat_template.tool_support();
   choice.one_call = choice.one_call || tool_support.one_call;
-  const std::string prompt = render(body, choice, chat_template, room);
-  room(encode_bytes(prompt));
+  const std::string prompt = render(body, choice, chat_template, reserve);
+  reserve(encode_bytes(prompt));
   chat.asked.prompts = {context.checkpoint.need_tokenizer().encode(
       prompt, body.boolean_or("add_special_tokens", false))};
   check_prompts(chat.asked, where, context);
@@ -209,7 +209,7 @@ Chat parse_chat(const OrderedJson& json, uint64_t bytes, const std::string& wher
   chat.form.hints.thought_tags_are_tokens =
       chat.form.chat_template.find("think>") == std::string_view::npos && is_token("<think>") &&
       is_token("</think>");
-  sampling.grammar = grammar_of_answer(body, bytes, choice, chat.form, context.checkpoint, room);
+  sampling.grammar = grammar_of_answer(body, bytes, choice, chat.form, context.checkpoint, reserve);
   if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools,
                                          chat.form.hints.calls))
     chat.asked.request.skip_special_tokens = false;

@@ -38,7 +38,7 @@ struct RequestContext {
   const Checkpoint& checkpoint;
   int64_t max_model_len = 0;  // tokens of a sequence
   Api api = Api::batch;
-  bool lookup = false;  // tokens may be guessed ahead
+  bool lookup = false;  // tokens may be drafted ahead
   EmbeddingRules embedding = {};
   bool begins_in_thoughts = false;            // what the model answers in a chat
   SamplingParams defaults{.temperature = 1};  // what holds where a request says nothing

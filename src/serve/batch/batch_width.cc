@@ -15,9 +15,9 @@ namespace {
 // Thresholds of the gain in tokens a second, for twice as many sequences.
 constexpr double kFaster = 1.02, kNotSlower = 0.98;
 
-// A pass over streamed weights has time for guesses at what follows: rows of logits for some, where
+// A pass over streamed weights has time for draft tokens: rows of logits for some, where
 // the budget has room for them beside everything else.
-void make_room_for_guesses(Planner& planner, BatchWidth& width) {
+void make_room_for_drafts(Planner& planner, BatchWidth& width) {
   constexpr int64_t kRows = 4;  // of a sequence, its next token's included
   int64_t rows = std::max(kRows * width.sequences, kSpeculativeRows);
   RunShape shape =
@@ -107,7 +107,7 @@ BatchWidth choose_batch_width(Planner& planner, const BatchNeeds& needs, int64_t
     }
     if (width == most) break;
   }
-  make_room_for_guesses(planner, *best);
+  make_room_for_drafts(planner, *best);
   return *best;
 }
 
