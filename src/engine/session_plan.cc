@@ -27,6 +27,7 @@ ReadPlan& Session::laid_out(const QuantizeRequest& quantize, Origin origin) {
     const uint64_t before = process_peak_rss();
     laid_out_.reset();
     laid_out_.emplace(quantize, origin, lay_out(model(), index(), quantize, origin));
+    laid_out_->plan.expert_reuse = rates_.expert_reuse();
     if (host_ != nullptr) set_host_rows(laid_out_->plan, cpu_rows_, options_.place);
     // A draft model's plan counts its memory beside its target.
     if (const uint64_t peak = process_peak_rss(); target_ == nullptr && peak > before)
