@@ -130,7 +130,9 @@ Json experts_json(const ReadPlan& read) {
           {"slots", read.expert_slots},
           {"slot_bytes", read.expert_slot_bytes},
           {"per_token", read.experts_per_token()},
-          {"assumed_hit_rate", 1 - read.expert_misses()}};
+          {"hit_rate", 1 - read.expert_misses()},
+          {"hit_rate_source",
+           rate_source_name(read.knows_reuse() ? RateSource::runs : RateSource::assumed)}};
 }
 
 Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory,
@@ -240,12 +242,13 @@ std::string experts_text(const Json& experts) {
   if (experts.is_null()) return {};
   const auto slots = experts.at("slots").get<uint64_t>();
   const auto wanted = experts.at("per_token").get<uint64_t>();
-  std::string text = fmt::format(
-      "experts      {} of {} in a cache, {} each; a hit rate of {:.0f} % is assumed (all are "
-      "chosen "
-      "alike)\n",
-      slots, experts.at("experts").get<uint64_t>(), size_text(experts.at("slot_bytes")),
-      100 * experts.at("assumed_hit_rate").get<double>());
+  std::string text =
+      fmt::format("experts      {} of {} in a cache, {} each; a hit rate of {:.0f} % is {}\n",
+                  slots, experts.at("experts").get<uint64_t>(), size_text(experts.at("slot_bytes")),
+                  100 * experts.at("hit_rate").get<double>(),
+                  experts.at("hit_rate_source") == rate_source_name(RateSource::runs)
+                      ? "predicted from an earlier run"
+                      : "assumed (all are chosen alike)");
   if (slots < wanted) {
     text += fmt::format(
         "             A token uses {}: what it reads is mostly gone before the next one wants "

@@ -114,6 +114,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   if (stop.stop_requested())
     fail(ErrorKind::runtime, "interrupted after {} tokens", stats_.generated_tokens);
   if (idle()) return {};
+  pass_.clear();
   if (runner_.keys_end()) renew_keys();
   draft(stop);
   auto start = Clock::now();
@@ -123,11 +124,13 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   bool prompts = std::ranges::any_of(
       step, [](const ScheduledJob& s) { return s.job->sequence.length() < s.job->prompt_tokens; });
   int64_t rows_before = stats_.rows;
+  for (const ScheduledJob& s : step) pass_.push_back(static_cast<Active&>(*s.job).id.request);
   auto scheduled = Clock::now();
   Tensor hidden = run_model(step);
   auto computed = Clock::now();
   std::vector<Output> outputs;
   sample_all(hidden, step, outputs);
+  pass_.clear();
   // After sampling, because a CUDA device has finished only now, and draft tokens need logits.
   if (!prompts) learn_cost(stats_.rows - rows_before, seconds_between(scheduled, Clock::now()));
   for (const ScheduledJob& s : step) settle(s, outputs);

@@ -85,9 +85,12 @@ class Engine {
   int64_t waiting() const { return scheduler_.waiting(); }
 
   // One pass over the model; none when idle. A fault of one request ends that request, with an
-  // error in its Output. Throws Error(runtime) when `stop` is requested, or the error of the pass;
-  // the engine is unusable then.
+  // error in its Output. Throws Error(runtime) when `stop` is requested, or the error of the pass:
+  // then the requests of failed_pass() have to be cancelled, and others go on. Where it names none,
+  // the engine is unusable.
   std::vector<Output> step(std::stop_token stop);
+  // The requests that the pass was for, if the last step() has failed in it.
+  const std::vector<int64_t>& failed_pass() const { return pass_; }
   // The result of a finished continuation; can be taken once.
   RequestResult take(OutputId id);
 
@@ -148,6 +151,7 @@ class Engine {
   Scheduler scheduler_;
   int64_t next_request_ = 0;
   std::map<OutputId, std::unique_ptr<Active>> active_;
+  std::vector<int64_t> pass_;  // requests of the pass that goes on, or has failed
   std::map<int64_t, std::unique_ptr<BeamGroup>> beams_;  // of the requests that ask for them
   std::map<OutputId, RequestResult> finished_;
   std::shared_ptr<Sampler::Scratch> scratch_;  // null until a request needs it

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/base/thread.h"
 
 namespace sluice {
@@ -135,7 +136,7 @@ std::string EngineLoop::failure() const {
   return failure_;
 }
 
-// A fault of a pass is a fault of every request, as the engine is unusable after it.
+// A fault that is not of one pass is a fault of every request, as the engine is unusable after it.
 void EngineLoop::run() {
   std::string why = "the engine has been stopped";
   bool failed = true;
@@ -169,10 +170,35 @@ void EngineLoop::serve() {
     for (int64_t request : mail.cancelled) drop(request);
     if (mail.stop) return;
     if (task_) advance_task();
-    if (!idle()) post(engine_->step({}));
+    if (!idle()) step();
     if (engine_) follow_limits(model_, shrink_, followed_);
     publish();
   }
+}
+
+// A pass that fails, as a read may, ends the requests that it was for; others go on. Several in a
+// row are no matter of requests. Ranks compute together: one that fails alone has lost the others.
+void EngineLoop::step() {
+  constexpr int kMostFailures = 3;
+  std::vector<Output> outputs;
+  try {
+    outputs = engine_->step({});
+    failures_ = 0;
+  } catch (const Error& e) {
+    const std::vector<int64_t> failed = engine_->failed_pass();
+    if (failed.empty() || e.kind() != ErrorKind::runtime || model_.planner().rank().size > 1 ||
+        ++failures_ >= kMostFailures)
+      throw;
+    log::warning("a pass has failed: {}", e.what());
+    for (int64_t request : failed) {
+      engine_->cancel(request);
+      const auto open = open_.find(request);
+      if (open == open_.end()) continue;  // another continuation of it was first
+      end_with_error(request, open->second, e.what());
+      open_.erase(open);
+    }
+  }
+  post(std::move(outputs));
 }
 
 // Waits where there is nothing to do.

@@ -117,6 +117,7 @@ class EngineLoop {
 
   void run();
   void serve();
+  void step();
   Mail next_mail();
   bool idle() const { return !engine_ || engine_->idle(); }
   void begin(Added added);
@@ -138,6 +139,7 @@ class EngineLoop {
   std::stop_token stop_;
   // The loop's thread's.
   int followed_ = 0;
+  int failures_ = 0;               // passes that have failed one after the other
   std::map<int64_t, Ended> open_;  // requests in the engine
   std::unique_ptr<Asked> task_;    // that waits for the engine to be idle
   EngineStats past_;               // of engines before the present one

@@ -53,6 +53,10 @@ RateKeys MachineRates::keys(const std::filesystem::path& path,
   return keys;
 }
 
+ExpertReuse MachineRates::expert_reuse() const {
+  return remembered_reuse(file_, checkpoint_key(setting_.model));
+}
+
 void MachineRates::remember(const Observation& seen) const {
   if (!remember_rates(file_, keys(), {&seen, 1}) && !file_.empty())
     log::debug("{}: cannot be written; the rates of this run are not remembered", file_.string());
@@ -112,6 +116,7 @@ void MachineRates::learn_pass(ModelWeights& loaded, double seconds) {
   // A pass reads the experts that its tokens choose, as far as no cache has them.
   const std::optional<StreamReport> stream = loaded.stream_report();
   const uint64_t read = stream ? stream->pass_bytes : 0;
+  if (stream) remember_reuse(file_, checkpoint_key(setting_.model), stream->reuse);
   const PassBytes bytes{.disk = read > 0 ? read : sweep_bytes(plan, spilled),
                         .link = memory.host_sweep_bytes,
                         .host = memory.host_multiplied_bytes,

@@ -40,6 +40,8 @@ class MachineRates {
   Rates known_of(const std::filesystem::path& path) const;
   // The read shape for the disk, and its source.
   const RememberedShape& read_shape() const { return read_shape_; }
+  // The uses of the model's experts by its latest run, or nothing.
+  ExpertReuse expert_reuse() const;
   bool tries_shapes() const { return setting_.typical && !read_shape_.is_settled(); }
 
   // Remembers what a load has shown of the disk.

@@ -208,6 +208,7 @@ ReadPlan& Planner::laid_out(const QuantizeRequest& quantize, Origin origin) {
     laid_out_.reset();
     laid_out_.emplace(quantize, origin,
                       lay_out(checkpoint_.model(), checkpoint_.index(), quantize, origin));
+    laid_out_->plan.expert_reuse = rates_.expert_reuse();
     if (machine_.host() != nullptr) set_host_rows(laid_out_->plan, cpu_rows_, options_.place);
     // A draft model's plan counts its memory beside its target.
     if (const uint64_t peak = process_peak_rss(); !is_beside() && peak > before)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 
 namespace sluice {
 namespace {
@@ -49,6 +50,8 @@ ExpertCache::ExpertCache(const ReadPlan& plan, Ledger& ledger)
   counts_.slots = plan.expert_slots;
   if (plan.expert_slots == 0) return;
   experts_.resize(plan.experts.size());
+  distances_ = ReuseDistances(experts_.size(), plan.expert_slots);
+  few_ = experts_.size() / (layers_of(plan).back() + 1) / 2;
   for (uint32_t e = 0; e < plan.experts.size(); ++e) {
     uint64_t offset = 0;
     for (uint32_t p = plan.experts[e].first_param; p < plan.experts[e].end_param; ++p) {
@@ -76,18 +79,25 @@ void ExpertCache::want(const Param& param) {
 
 std::span<const uint32_t> ExpertCache::choose() {
   for (uint32_t e : hits_) experts_[e].is_hit = false;
+  for (uint32_t e : filled_) experts_[e].is_filled = false;
   hits_.clear();
+  filled_.clear();
   policy_.use(wanted_);
-  for (const ExpertUse& use : wanted_) {
+  for (ExpertUse& use : wanted_) {
     Expert& expert = experts_[use.expert];
     expert.is_wanted = false;
     // A step that ended early may have left a part of it.
-    expert.is_hit = use.is_hit && expert.there == expert.tiles;
-    if (!expert.is_hit) expert.there = 0;
-    if (!expert.is_hit) continue;
+    expert.is_hit = use.is_hit = use.is_hit && expert.there == expert.tiles;
+    if (!expert.is_hit) {
+      expert.there = 0;
+      expert.is_filled = use.slot != ExpertPolicy::kNone;
+      if (expert.is_filled) filled_.push_back(use.expert);
+      continue;
+    }
     hits_.push_back(use.expert);
     counts_.hit_bytes += plan_.experts[use.expert].bytes;
   }
+  if (wanted_.size() <= few_) distances_.use(wanted_);
   counts_.hits += hits_.size();
   counts_.uses += wanted_.size();
   wanted_.clear();
@@ -106,6 +116,16 @@ std::optional<Weight> ExpertCache::find(const Param& param) const {
   return weight(place->second);
 }
 
+std::optional<Weight> ExpertCache::place(const Param& param, int64_t row, int64_t rows) const {
+  const auto found = places_.find(&param);
+  if (found == places_.end() || !experts_[found->second.expert].is_filled) return std::nullopt;
+  Weight all = weight(found->second);
+  if (all.order != nullptr || all.tables != nullptr || row % kPanelRows != 0) return std::nullopt;
+  all = rows_from(all, row);
+  all.rows = ceil_div(rows, kPanelRows) * kPanelRows;
+  return all;
+}
+
 void ExpertCache::keep(const Param& param, uint32_t first_tile, uint32_t tiles,
                        const Weight& weight, int64_t row) {
   const auto place = places_.find(&param);
@@ -113,7 +133,8 @@ void ExpertCache::keep(const Param& param, uint32_t first_tile, uint32_t tiles,
     return;
   Expert& expert = experts_[place->second.expert];
   if (expert.there == expert.tiles || first_tile != expert.first_tile + expert.there) return;
-  copy_rows(weight, this->weight(place->second), row);
+  const Weight all = this->weight(place->second);
+  if (rows_from(all, row).data != weight.data) copy_rows(weight, all, row);
   expert.there += tiles;
   counts_.kept += expert.there == expert.tiles;
 }

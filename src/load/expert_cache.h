@@ -2,7 +2,8 @@
 //
 // All layers share equal slots, each with room for the matrices of one expert. A policy says which
 // experts stay (expert_policy.h). Here is the memory, and which of an expert's tiles it has: they
-// come one after the other, as compute uses them. One thread at a time calls it.
+// come one after the other, as compute uses them. Tiles that are encoded on their way are encoded
+// to where they stay; others are copied. One thread at a time calls it.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "src/load/expert_policy.h"
+#include "src/load/reuse_distances.h"
 #include "src/memory/buffer.h"
 #include "src/plan/plan_lists.h"
 #include "src/plan/read_plan.h"
@@ -43,12 +45,18 @@ class ExpertCache {
   std::span<const uint32_t> choose();
   // The whole weight of an expert that the last choose() has found; nullopt: it has to be read.
   std::optional<Weight> find(const Param& param) const;
-  // Compute uses tiles, the first of which holds `row` of `param`: keeps a copy, where the expert
-  // has a slot.
+  // The memory for rows from `row` on, of an expert that the last choose() has given a slot and
+  // that has to be read; it is the rows' until the next choose(). nullopt: there is none, or planes
+  // that all rows share come with them.
+  std::optional<Weight> place(const Param& param, int64_t row, int64_t rows) const;
+  // Compute uses tiles, the first of which holds `row` of `param`: keeps them, where the expert
+  // has a slot. Tiles that are not in their place() are copied.
   void keep(const Param& param, uint32_t first_tile, uint32_t tiles, const Weight& weight,
             int64_t row);
 
   const ExpertCounts& counts() const { return counts_; }
+  // Steps of few tokens count: a prompt uses nearly all experts alike.
+  const ExpertReuse& reuse() const { return distances_.seen(); }
 
  private:
   struct Place {
@@ -62,9 +70,10 @@ class ExpertCache {
     uint32_t there = 0;  // of them, in its slot
     bool is_wanted = false;
     bool is_hit = false;
+    bool is_filled = false;  // its slot, since the last choose()
   };
   static_assert(sizeof(Expert) + sizeof(uint32_t) + ExpertPolicy::kExpertBytes + sizeof(ExpertUse) +
-                    sizeof(uint32_t) <=
+                    2 * sizeof(uint32_t) + ReuseDistances::kExpertBytes <=
                 kExpertBytes);
   static_assert(ExpertPolicy::kSlotBytes <= kExpertSlotBytes);
 
@@ -76,8 +85,10 @@ class ExpertCache {
   std::vector<Expert> experts_;
   std::unordered_map<const Param*, Place> places_;
   ExpertPolicy policy_;
+  ReuseDistances distances_;
+  size_t few_ = 0;  // uses of a step that counts
   std::vector<ExpertUse> wanted_;
-  std::vector<uint32_t> hits_;
+  std::vector<uint32_t> hits_, filled_;
   ExpertCounts counts_;
 };
 

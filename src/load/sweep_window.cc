@@ -59,15 +59,18 @@ void SweepWindow::arrived(const io::ReadResult& read, double now) {
 
 // Returns the next entry to encode: the first reads in compute order take the free encode buffers.
 SweepWindow::Entry* SweepWindow::next_to_encode() {
-  if (free_buffers_.empty()) return nullptr;
   size_t before = held_ && held_->buffer ? 1 : 0;
-  for (const Entry& e : entries_) before += e.abandoned && e.state == State::encoding;
+  for (const Entry& e : entries_)
+    before += e.abandoned && e.state == State::encoding && !e.has_place();
   for (Entry& e : entries_) {
     if (e.abandoned || e.is_packed()) continue;
-    if (++before > buffers_) return nullptr;
-    if (e.state != State::arrived) continue;
-    e.buffer = free_buffers_.back();
-    free_buffers_.pop_back();
+    const bool has_place = e.has_place();
+    if (!has_place && ++before > buffers_) continue;
+    if (e.state != State::arrived || (!has_place && free_buffers_.empty())) continue;
+    if (!has_place) {
+      e.buffer = free_buffers_.back();
+      free_buffers_.pop_back();
+    }
     e.state = State::encoding;
     return &e;
   }
@@ -88,7 +91,7 @@ void SweepWindow::free_memory(const Entry& e) {
   if (e.state == State::reading || e.state == State::encoding) return;  // it is being written to
   if (e.buffer) {
     free_buffers_.push_back(*e.buffer);
-  } else {
+  } else if (!e.has_place() || e.state == State::arrived) {
     freed_.push_back(e.read);
   }
 }
@@ -96,6 +99,17 @@ void SweepWindow::free_memory(const Entry& e) {
 void SweepWindow::abandon(Entry& e) {
   e.skipped = false;
   if (!std::exchange(e.abandoned, true)) free_memory(e);
+}
+
+bool SweepWindow::leave_places() {
+  bool are_written = false;
+  for (Entry& e : entries_) {
+    if (!e.has_place()) continue;
+    abandon(e);
+    are_written = are_written || e.state == State::encoding;
+  }
+  drop_abandoned();
+  return are_written;
 }
 
 void SweepWindow::drop_abandoned() {

@@ -3,7 +3,8 @@
 //
 // Tiles are read in the order of the sweep, round and round. A read occupies a slot. Packed tiles
 // are used in their slot. Other tiles are encoded, or copied, into a buffer, which frees the slot;
-// the reads that compute needs next get the buffers, so that it never waits for one.
+// the reads that compute needs next get the buffers, so that it never waits for one. A tile whose
+// fetch says where it goes has a place of its own, and needs no buffer.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,7 @@ class SweepWindow {
 
     bool has(uint32_t tile) const { return first <= tile && tile - first < tiles; }
     bool is_packed() const { return fetch.form == Fetch::Form::packed && !fetch.copied; }
+    bool has_place() const { return fetch.has_tile() && !buffer; }
   };
 
   explicit SweepWindow(uint32_t tiles) : tiles_(tiles) {}  // of the sweep
@@ -56,9 +58,13 @@ class SweepWindow {
   // Compute is past what was skipped before the first read that it has not had.
   void pass_skipped();
   void arrived(const io::ReadResult& read, double now);
-  // An arrived stored read, which gets a buffer now; null: no such read, or no free buffer.
+  // An arrived stored read, which gets a buffer now, or has a place; null: no such read, or no free
+  // buffer.
   Entry* next_to_encode();
   void encoded(uint64_t tag, const EncodeStats& stats);
+  // Has compute use no tile that has a place, and is not held: these places are about to be
+  // others'. Returns whether some of them are still written to.
+  bool leave_places();
   // Slots that are no longer needed, each once.
   std::vector<io::ReadResult> take_freed();
 

@@ -21,6 +21,7 @@ StreamReport& StreamReport::operator+=(const StreamReport& later) {
   spilled_bytes += later.spilled_bytes;
   host_bytes += later.host_bytes;
   experts += later.experts;
+  reuse = later.reuse;
   pass_bytes = later.pass_bytes;
   units.resize(later.units.size());
   for (size_t u = 0; u < units.size(); ++u) {
@@ -130,16 +131,24 @@ void TileStream::open() {
   window_.restart(buffers_);
 }
 
-// Does what can be done without waiting.
+// Does what can be done without waiting. Reads come before encoding: a worker that is woken may get
+// this thread's processor, and the disk would have nothing to do meanwhile.
 bool TileStream::pump() {
   if (!take_encoded(false) || !poll()) return false;
+  submit();
+  encode_arrived();
+  submit();  // into slots that encoding has freed, if it was this thread's
+  return true;
+}
+
+void TileStream::encode_arrived() {
   while (SweepWindow::Entry* e = window_.next_to_encode()) {
-    e->fetch.tile = plan_.tile_weight(plan_.tile(e->first), buffer_memory(*e->buffer));
-    e->fetch.after = used_[*e->buffer].get();
+    if (e->buffer) {
+      e->fetch.tile = plan_.tile_weight(plan_.tile(e->first), buffer_memory(*e->buffer));
+      e->fetch.after = used_[*e->buffer].get();
+    }
     fetcher_.encode(e->fetch, e->read);
   }
-  submit();
-  return true;
 }
 
 TileStream::Choice& TileStream::choice_of(const TiledTensor& tensor) {
@@ -165,14 +174,34 @@ std::optional<uint32_t> TileStream::next_tile() {
   return std::nullopt;
 }
 
+// Returns the number of reads to keep in flight. A virtual disk answers all of them at once. Where
+// experts stop the sweep and a window of it is short, as many again are asked for meanwhile, and
+// half of the slots are for reads that are encoded.
+size_t TileStream::most_in_flight() const {
+  const size_t reads = reads_in_flight(options_.read, ring_.slot_bytes);
+  if (plan_.experts.empty()) return reads;
+  constexpr size_t kFewest = 2;
+  return std::max(kFewest, std::min(2 * reads, ring_.memory.size() / ring_.slot_bytes / 2));
+}
+
+// Has the tile be encoded to where it stays, if it is an expert's that has a slot of the cache.
+void TileStream::give_place(uint32_t index, Fetch& fetch) const {
+  if (fetch.form != Fetch::Form::stored || has_own_memory_) return;
+  const Tile tile = plan_.tile(index);
+  const Param& param = *plan_.params[plan_.tensors[tile.move.tensor].param].param;
+  if (const auto place = experts_.place(param, plan_.tile_row(tile), tile.move.rows))
+    fetch.tile = *place;
+}
+
 void TileStream::submit() {
   for (const io::ReadResult& slot : window_.take_freed()) fetcher_.release(slot);
-  const size_t most = reads_in_flight(options_.read, ring_.slot_bytes);
+  const size_t most = most_in_flight();
   while (fetcher_.free_slots() > 0 && fetcher_.in_flight() < most) {
     const std::optional<uint32_t> next = next_tile();
     if (!next) return;
-    const TileFetch read =
+    TileFetch read =
         tile_fetch(plan_, fetcher_.packed(), *next, has_own_memory_ ? 0 : ring_.slot_bytes);
+    give_place(*next, read.fetch);
     const Fetch& fetch = window_.add(read);
     const TiledTensor& tensor = plan_.tensor_of_tile(*next);
     if (*next + read.tiles == tensor.first_tile + tensor.tiles) choice_of(tensor) = Choice::open;
@@ -303,14 +332,22 @@ void TileStream::skip(std::span<const TiledTensor> tensors) {
   if (&tensors.back() == &plan_.sweep.back()) index_.refuse_changes();
 }
 
-// Has the step pass over the experts that are in the cache.
+// Has the step pass over the experts that are in the cache. Where an earlier step has ended before
+// all that it wanted was used, this is not written any more.
 void TileStream::choose_experts() {
+  while (window_.leave_places() && take_encoded(true)) {
+  }
   for (uint32_t e : experts_.choose()) {
     for (uint32_t p = plan_.experts[e].first_param; p < plan_.experts[e].end_param; ++p) {
       const auto tensors = tensors_of_.find(plan_.params[p].param);
       if (tensors != tensors_of_.end()) skip(tensors->second);
     }
   }
+}
+
+bool TileStream::is_at_hand(const Param& param) {
+  if (experts_.is_choosing()) choose_experts();
+  return experts_.find(param).has_value();
 }
 
 WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& stream) {
@@ -348,6 +385,7 @@ void TileStream::add_stats(LoadReport& report) const {
 StreamReport TileStream::report() const {
   StreamReport report = report_;
   report.experts = experts_.counts();
+  report.reuse = experts_.reuse();
   std::array<uint64_t, 15> passes = pass_bytes_;
   const auto some = std::span(passes).first(std::min(passes_, passes.size()));
   std::ranges::sort(some);

@@ -6,9 +6,9 @@
 // compute; where they are late compute encodes by itself. Codes of the spill cache are used in the
 // slot where they arrived, all tiles of a read at once. Reads stop before parameters that only some
 // tokens use until the step's router has chosen, and pass over those that it has not, or that the
-// cache of experts has: compute uses these while the others arrive. On a device
-// with memory of its own the tile buffers are there: a tile is encoded on its way, and a buffer is
-// reused when the device is done with it.
+// cache of experts has: compute uses these while the others arrive. On a device with memory of its
+// own the tile buffers are there: a tile is encoded on its way, and a buffer is reused when the
+// device is done with it.
 #pragma once
 
 #include <array>
@@ -47,6 +47,7 @@ struct StreamReport {
   uint64_t spilled_bytes = 0;  // part of the bytes read, from the spill cache
   uint64_t host_bytes = 0;     // copied from host memory to a device
   ExpertCounts experts;
+  ExpertReuse reuse;  // of the last stream
   // Bytes read by a pass, where routers choose: the median of the last ones; 0: not known.
   uint64_t pass_bytes = 0;
   std::vector<UnitStalls> units;                        // one for each unit of the plan
@@ -69,6 +70,7 @@ class TileStream final : public WeightStream {
 
   WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) override;
   void expect(const Param& param, bool is_wanted) override;
+  bool is_at_hand(const Param& param) override;
   void embed(const Param& table, std::span<const int32_t> ids, Tensor out,
              DeviceStream& stream) override;
 
@@ -82,7 +84,9 @@ class TileStream final : public WeightStream {
   Fetcher::Ring ring(const SpillLayout* packed);
   void open();
   std::optional<uint32_t> next_tile();
+  size_t most_in_flight() const;
   void submit();
+  void encode_arrived();
   // Return false where a source has failed: the next await() opens what remains.
   [[nodiscard]] bool receive(const Fetcher::Arrival& arrival);
   [[nodiscard]] bool poll();
@@ -92,6 +96,7 @@ class TileStream final : public WeightStream {
   [[nodiscard]] bool use(uint32_t tile);
   void let_go(DeviceStream& stream);
   void choose_experts();
+  void give_place(uint32_t tile, Fetch& fetch) const;
   void note_pass(uint32_t first_tile);
   void skip(std::span<const TiledTensor> tensors);
   void note_stats(const SweepWindow::Entry& entry);

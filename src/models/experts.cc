@@ -1,6 +1,7 @@
 #include "src/models/experts.h"
 
 #include <algorithm>
+#include <bitset>
 
 #include "src/base/error.h"
 #include "src/nn/host_side.h"
@@ -164,16 +165,44 @@ void Experts::compute_at_once(const Context& context, const Activations& act, Te
   context.kernels.experts(x, weights, spec_.choice.used, act.routing().choices, shared, y);
 }
 
+namespace {
+
+// The rows that have chosen an expert, and its weights for them.
+struct ChosenRows {
+  ChosenRows(const Routing& lists, int64_t first, int64_t end)
+      : rows(lists.rows + first, static_cast<size_t>(end - first)),
+        weights{reinterpret_cast<std::byte*>(lists.weights + first), DType::f32, end - first, 1,
+                1} {}
+  std::span<const int32_t> rows;
+  Tensor weights;
+};
+
+}  // namespace
+
+void Experts::compute_expert(size_t e, const Context& context, const Activations& act,
+                             const Routing& lists, const Begins& begins, int64_t at,
+                             Tensor x) const {
+  const ChosenRows chosen(lists, begins[e], begins[e + 1]);
+  const int64_t count = chosen.weights.rows;
+  const Tensor wide = act.expert_rows(at + count).rows_from(at, count);
+  const Tensor some = wide.columns(0, hidden_size_);
+  context.kernels.index_select(x, chosen.rows, spec_.weighs_input ? chosen.weights : Tensor{},
+                               some);
+  experts_[e]->forward(context, act, some, wide);
+}
+
+void Experts::add_output(size_t e, const Context& context, const Activations& act,
+                         const Routing& lists, const Begins& begins, int64_t at, Tensor sum) const {
+  const ChosenRows chosen(lists, begins[e], begins[e + 1]);
+  const int64_t count = chosen.weights.rows;
+  const Tensor some = act.expert_rows(at + count).rows_from(at, count).columns(0, hidden_size_);
+  context.kernels.index_add(some, chosen.rows, spec_.weighs_input ? Tensor{} : chosen.weights, sum);
+}
+
 void Experts::add_expert(size_t e, const Context& context, const Activations& act,
                          const Routing& lists, const Begins& begins, Tensor x, Tensor sum) const {
-  const int64_t first = begins[e], count = begins[e + 1] - first;
-  const std::span<const int32_t> rows(lists.rows + first, static_cast<size_t>(count));
-  const Tensor wide = act.expert_rows(count), some = wide.columns(0, hidden_size_);
-  const Tensor weights{reinterpret_cast<std::byte*>(lists.weights + first), DType::f32, count, 1,
-                       1};
-  context.kernels.index_select(x, rows, spec_.weighs_input ? weights : Tensor{}, some);
-  experts_[e]->forward(context, act, some, wide);
-  context.kernels.index_add(some, rows, spec_.weighs_input ? Tensor{} : weights, sum);
+  compute_expert(e, context, act, lists, begins, 0, x);
+  add_output(e, context, act, lists, begins, 0, sum);
 }
 
 bool Experts::any_on_host(const Context& context, int64_t rows) const {
@@ -219,8 +248,21 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
     expect(experts_[e]->down().weight(), is_wanted);
   }
   kernels.stream().clear(sums.data, sum_bytes);
-  for (size_t e = 0; e < experts_.size(); ++e)
-    if (is_here(e)) add_expert(e, context, act, act.routing(), begins, x, sum);
+  // Experts that need no wait come first, where there is room for the outputs of all; the sum has
+  // the same order.
+  const bool apart = x.rows * spec_.choice.used <= act.max_rows();
+  std::bitset<kMostExperts> is_done;
+  for (size_t e = 0; e < experts_.size() && apart; ++e) {
+    is_done[e] = is_here(e) && is_at_hand(experts_[e]->up().weight()) &&
+                 is_at_hand(experts_[e]->down().weight());
+    if (is_done[e]) compute_expert(e, context, act, act.routing(), begins, begins[e], x);
+  }
+  for (size_t e = 0; e < experts_.size(); ++e) {
+    if (!is_here(e)) continue;
+    const int64_t at = apart ? begins[e] : 0;
+    if (!is_done[e]) compute_expert(e, context, act, act.routing(), begins, at, x);
+    add_output(e, context, act, act.routing(), begins, at, sum);
+  }
   if (shared_ != nullptr) add_shared(all, act, x, sum);
   if (beside) add_from_host(all, act, begins, x.rows, sum);
   kernels.stream().copy(y.data, sums.data, sum_bytes);

@@ -46,7 +46,13 @@ class Experts : public Module {
   void compute_at_once(const Context& context, const Activations& act, Tensor x,
                        const ExpertWeights& weights, Tensor y) const;
   void compute_in_turn(const Context& context, const Activations& act, Tensor x, Tensor y) const;
-  // Adds to `sum` the output of one expert for the rows that `lists` has for it.
+  // The output of one expert for the rows that `lists` has for it, in those of expert_rows() from
+  // `at` on.
+  void compute_expert(size_t e, const Context& context, const Activations& act,
+                      const Routing& lists, const Begins& begins, int64_t at, Tensor x) const;
+  // Adds it to `sum`.
+  void add_output(size_t e, const Context& context, const Activations& act, const Routing& lists,
+                  const Begins& begins, int64_t at, Tensor sum) const;
   void add_expert(size_t e, const Context& context, const Activations& act, const Routing& lists,
                   const Begins& begins, Tensor x, Tensor sum) const;
   bool any_on_host(const Context& context, int64_t rows) const;

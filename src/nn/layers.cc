@@ -1,5 +1,6 @@
 #include "src/nn/layers.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -33,6 +34,11 @@ void Linear::set_expert(int64_t number, double used) {
 void expect(const Param& param, bool is_wanted) {
   if (param.stream != nullptr) param.stream->expect(param, is_wanted);
   for (const auto& part : param.parts) expect(*part, is_wanted);
+}
+
+bool is_at_hand(const Param& param) {
+  if (param.stream != nullptr) return param.stream->is_at_hand(param);
+  return std::ranges::all_of(param.parts, [](const auto& part) { return is_at_hand(*part); });
 }
 
 void multiply(const Context& context, Tensor x, const Param& w, const float* bias, Tensor y) {

@@ -32,6 +32,10 @@ class WeightStream {
   // it is wrong, tiles come later, and are the same.
   virtual void expect(const Param& /*param*/, bool /*is_wanted*/) {}
 
+  // Returns whether a parameter that the step wants is there without a wait, as long as the step is
+  // at its layer. Call it once expect() was called for all of the layer's.
+  virtual bool is_at_hand(const Param& /*param*/) { return false; }
+
   // Rows of a step up to which the CPU beside the device multiplies the parameter where it lies,
   // which is Param::value; 0: it never does.
   virtual int64_t host_rows(const Param& /*param*/) const { return 0; }
@@ -47,6 +51,8 @@ class WeightStream {
 
 // Calls WeightStream::expect for a parameter or its parts, where they are streamed.
 void expect(const Param& param, bool is_wanted);
+// Returns whether the parameter, or all of its parts, are in memory or at hand.
+bool is_at_hand(const Param& param);
 
 // y = x w^T (+ bias), wherever w is. An output's sum does not depend on the tile that it lies in.
 void multiply(const Context& context, Tensor x, const Param& w, const float* bias, Tensor y);

@@ -295,6 +295,77 @@ bool forget_shape(const std::filesystem::path& file, const RateKeys& keys) {
 
 namespace {
 
+constexpr const char* kExperts = "experts";
+constexpr size_t kCheckpointsKept = 32;
+// Bounds of what can be true.
+constexpr uint64_t kExpertsOfAModel = 1 << 20, kMostUses = uint64_t{1} << 48;
+
+uint64_t number_in(const Json& json, const char* key) {
+  return json.contains(key) && json.at(key).is_number_unsigned() ? json.at(key).get<uint64_t>() : 0;
+}
+
+ExpertReuse reuse_in(const Json& json) {
+  if (!json.is_object() || !json.contains("again") || !json.at("again").is_array()) return {};
+  const Json& again = json.at("again");
+  ExpertReuse seen;
+  seen.experts = number_in(json, "experts");
+  seen.slots = number_in(json, "slots");
+  seen.uses = number_in(json, "uses");
+  seen.hits = number_in(json, "hits");
+  if (again.size() != seen.again.size() || seen.experts > kExpertsOfAModel ||
+      seen.slots > seen.experts || seen.uses > kMostUses || seen.hits > seen.uses)
+    return {};
+  uint64_t left = seen.uses;
+  for (size_t i = 0; i < again.size(); ++i) {
+    if (!again[i].is_number_unsigned() || again[i].get<uint64_t>() > left) return {};
+    seen.again[i] = again[i].get<uint64_t>();
+    left -= seen.again[i];
+  }
+  return seen;
+}
+
+}  // namespace
+
+std::string checkpoint_key(const std::filesystem::path& model) {
+  struct stat s{};
+  if (stat(model.c_str(), &s) != 0) return {};
+  return fmt::format("{} {} {}", s.st_dev, s.st_ino, s.st_mtime);
+}
+
+ExpertReuse remembered_reuse(const std::filesystem::path& file, const std::string& checkpoint) {
+  const Json all = object_of(read_rates(file), kExperts);
+  return all.contains(checkpoint) ? reuse_in(all.at(checkpoint)) : ExpertReuse{};
+}
+
+bool remember_reuse(const std::filesystem::path& file, const std::string& checkpoint,
+                    const ExpertReuse& seen) {
+  if (file.empty() || checkpoint.empty() || !seen.is_known()) return false;
+  Json json = read_rates(file);
+  Json all = object_of(json, kExperts);
+  uint64_t latest = 0;
+  for (const Json& entry : all)
+    if (entry.is_object()) latest = std::max(latest, number_in(entry, "order"));
+  all[checkpoint] = {{"order", std::min(latest, kMostUses) + 1},
+                     {"experts", seen.experts},
+                     {"slots", seen.slots},
+                     {"uses", seen.uses},
+                     {"hits", seen.hits},
+                     {"again", seen.again}};
+  while (all.size() > kCheckpointsKept) {
+    auto order = [](const Json& entry) {
+      return entry.is_object() ? number_in(entry, "order") : 0;
+    };
+    auto oldest = all.begin();
+    for (auto at = all.begin(); at != all.end(); ++at)
+      if (order(*at) < order(*oldest)) oldest = at;
+    all.erase(oldest);
+  }
+  json[kExperts] = std::move(all);
+  return write_rates(file, json);
+}
+
+namespace {
+
 double disk_seconds(const PassBytes& bytes, const Rates& rates) {
   return static_cast<double>(bytes.disk) / (rates.sweep.bytes_per_second * bytes.disk_share);
 }

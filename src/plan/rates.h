@@ -87,6 +87,14 @@ bool remember_shape(const std::filesystem::path& file, const RateKeys& keys,
 // Forgets the shape of a disk that was replaced.
 bool forget_shape(const std::filesystem::path& file, const RateKeys& keys);
 
+// The uses of a checkpoint's experts by its latest run, by a key of the checkpoint; nothing where
+// there was none, or what is there cannot be true. The checkpoints that were remembered last are
+// kept.
+std::string checkpoint_key(const std::filesystem::path& model);
+ExpertReuse remembered_reuse(const std::filesystem::path& file, const std::string& checkpoint);
+bool remember_reuse(const std::filesystem::path& file, const std::string& checkpoint,
+                    const ExpertReuse& seen);
+
 // Sequences whose arithmetic takes a CPU as long as memory takes for the weights, about
 // (docs/benchmarks.md).
 inline constexpr double kSequencesForFree = 16;

@@ -191,6 +191,7 @@ uint64_t ReadPlan::bytes_per_token() const {
 }
 
 double ReadPlan::expert_misses() const {
+  if (knows_reuse()) return 1 - expert_reuse.hit_rate(expert_slots);
   const auto all = static_cast<double>(std::max<size_t>(experts.size(), 1));
   return 1 - static_cast<double>(std::min<uint64_t>(expert_slots, experts.size())) / all;
 }

@@ -24,6 +24,7 @@
 #include "src/formats/stored_format.h"
 #include "src/memory/tier.h"
 #include "src/models/registry.h"
+#include "src/plan/expert_reuse.h"
 #include "src/plan/quantize.h"
 
 namespace sluice {
@@ -218,6 +219,7 @@ struct ReadPlan {
   std::vector<CachedExpert> experts;  // in the order of the sweep
   uint64_t expert_slot_bytes = 0;     // the largest one's
   uint64_t expert_slots = 0;          // of the cache
+  ExpertReuse expert_reuse;           // seen in an earlier run, or nothing
   std::vector<Move> moves;
   std::vector<std::string> ignored;                // checkpoint tensors that are known and not read
   std::vector<const io::StoredTensor*> kv_scales;  // and those that were read with the headers
@@ -239,9 +241,12 @@ struct ReadPlan {
   // Returns the bytes of weights that a decode step of one token reads: all but tables that are
   // only looked up, and experts that it does not choose.
   uint64_t bytes_per_token() const;
-  // The share of uses of cached experts that the cache does not have, where a router chooses all
-  // alike.
+  // The share of uses of cached experts that the cache is predicted not to have: as an earlier run
+  // has used them, or where a router chooses all alike.
   double expert_misses() const;
+  bool knows_reuse() const {
+    return expert_reuse.is_known() && expert_reuse.experts == experts.size();
+  }
   // Experts that a token uses in all layers together: fewer slots lose what the next token wants.
   uint64_t experts_per_token() const;
   // The view of a parameter in its unit's storage of its tier.

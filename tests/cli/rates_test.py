@@ -7,7 +7,7 @@ import pathlib
 import struct
 import unittest
 
-from program import DEMO, SANITIZED, Case, run_json, sluice
+from program import DEMO, SANITIZED, SOURCE, Case, run_json, sluice
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024,
@@ -92,6 +92,17 @@ class RatesTest(Case):
         run_json("run", DEMO, *RUN)
         self.assertFalse(self.rates.exists())
         self.assertIn("assumed", sluice("plan", DEMO).stdout)
+
+    def test_a_run_shows_how_soon_experts_are_used_again(self):
+        options = (SOURCE / "tools/demo-moe-model", "--place", "experts=cached")
+        before = run_json("plan", *options)["experts"]
+        self.assertEqual(before["hit_rate_source"], "assumed")
+        self.assertEqual(before["hit_rate"], before["slots"] / before["experts"])
+        run_json("run", *options, "--token-ids", "1,2,3", "-n", 60, "--ignore-eos")
+        after = run_json("plan", *options)["experts"]
+        self.assertEqual(after["hit_rate_source"], "runs")
+        self.assertTrue(0 < after["hit_rate"] < 1, "an expert's first use is a miss")
+        self.assertIn("predicted from an earlier run", sluice("plan", *options).stdout)
 
     def test_without_a_place_nothing_is_said(self):
         model = zeros(self.path / "model")

@@ -6,6 +6,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/system_calls.h"
 #include "src/base/error.h"
 #include "tests/engine/small_model.h"
 
@@ -25,8 +28,7 @@ constexpr int64_t kLongest = 60;  // tokens of a sequence
 // Loads the model with room for `sequences` of the longest.
 class EngineLoopTest : public testing::Test {
  protected:
-  void load(int64_t sequences) {
-    ModelOptions options;
+  void load(int64_t sequences, ModelOptions options = {}) {
     options.model = model_.path();
     options.threads = 1;
     options.block_size = 4;
@@ -299,16 +301,56 @@ TEST_F(EngineLoopTest, AStopEndsWhatHasNotEndedWithAnError) {
   EXPECT_EQ(loop.failure(), "");
 }
 
-TEST_F(EngineLoopTest, AFaultOfAPassEndsAllAndIsTold) {
+// Reads fail as long as they are told to.
+class FailingReads final : public io::SystemCalls {
+ public:
+  int64_t pread(int fd, std::byte* to, size_t length, uint64_t offset) const override {
+    return fail ? -EIO : SystemCalls::pread(fd, to, length, offset);
+  }
+  std::atomic<bool> fail = false;
+};
+
+TEST_F(EngineLoopTest, AFaultOfAPassEndsItsRequestsAlone) {
+  FailingReads reads;
+  ModelOptions options;
+  options.reader = io::ReaderKind::pread;
+  options.place = parse_place_rules("layers=disk");
+  options.calls = &reads;
+  load(2, std::move(options));
+  ASSERT_TRUE(loaded_->memory_plan().streams());
+  EngineLoop loop(*loaded_, 2, shrink_);
+  Request r = of_tokens(20);
+  r.n = 2;
+  const uint64_t want = run_one(loop, of_tokens(20)).logits_hash;
+  for (int round = 0; round < 4; ++round) {
+    reads.fail = true;
+    std::map<int64_t, Asked> asked;
+    asked.emplace(loop.add(r), Asked{.request = r, .got = std::vector<StreamPart>(2)});
+    take_until_done(loop, asked);
+    for (const StreamPart& part : asked.begin()->second.got) {
+      EXPECT_EQ(part.result->finish_reason, "error");
+      EXPECT_NE(part.result->error.find("model.safetensors"), std::string::npos)
+          << part.result->error;
+    }
+    reads.fail = false;
+    EXPECT_EQ(run_one(loop, of_tokens(20)).logits_hash, want);
+    EXPECT_EQ(loop.failure(), "");
+  }
+}
+
+TEST_F(EngineLoopTest, FaultsOfSeveralPassesInARowEndAllAndAreTold) {
   load(2);
   loaded_->runner().stop_steps("the disk is gone");
   EngineLoop loop(*loaded_, 2, shrink_);
   const Request r = of_tokens(3);
-  std::map<int64_t, Asked> asked;
-  asked.emplace(loop.add(r), Asked{.request = r, .got = {{}}});
-  wait_for_more(loop);
-  take_all(loop, asked);
-  EXPECT_NE(asked.begin()->second.got[0].result->error.find("the disk is gone"), std::string::npos);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(loop.failure(), "");
+    std::map<int64_t, Asked> asked;
+    asked.emplace(loop.add(r), Asked{.request = r, .got = {{}}});
+    take_until_done(loop, asked);
+    EXPECT_NE(asked.begin()->second.got[0].result->error.find("the disk is gone"),
+              std::string::npos);
+  }
   EXPECT_NE(loop.failure().find("the disk is gone"), std::string::npos);
   EXPECT_THROW(loop.add(r), Error);
 }

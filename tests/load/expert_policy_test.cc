@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <map>
+#include <set>
 #include <vector>
 
+#include "src/load/reuse_distances.h"
 #include "tests/load/expert_traces.h"
 #include "tests/support/random.h"
 #include "tests/support/temp.h"
@@ -118,6 +121,60 @@ TEST(ExpertPolicy, HitsMoreThanSimplerOnesOnRecordedTraces) {
     ASSERT_GE(trace.uses.size(), 6 * 200u) << trace.name;
   }
   expect_more_hits(traces, 0);
+}
+
+TEST(ReuseDistances, CountsTheExpertsUsedSinceTheLastUse) {
+  test::Random random("reuse of experts");
+  for (int round = 0; round < 50; ++round) {
+    const auto experts = static_cast<uint32_t>(random.between(1, 150));
+    ReuseDistances distances(experts, 0);
+    ExpertReuse expected{.experts = experts};
+    std::vector<uint32_t> all;
+    for (int step = 0; step < 100; ++step) {
+      std::vector<ExpertUse> uses;
+      for (int64_t n = random.between(1, 4); n > 0; --n) {
+        const auto e = static_cast<uint32_t>(random.between(0, experts - 1));
+        uses.push_back({.expert = e, .is_hit = random.uniform() < 0.5});
+        ++expected.uses;
+        expected.hits += uses.back().is_hit;
+        const auto last = std::find(all.rbegin(), all.rend(), e);
+        const std::set<uint32_t> between(all.rbegin(), last);
+        if (last != all.rend()) ++expected.again[between.size() * ExpertReuse::kParts / experts];
+        all.push_back(e);
+      }
+      distances.use(uses);
+    }
+    ASSERT_EQ(distances.seen(), expected);
+  }
+}
+
+// Predicts the hits of caches of other sizes from a run with slots for a quarter of the experts.
+TEST(ExpertReuse, PredictsHitRatesOfOtherCaches) {
+  const std::vector<test::ExpertTrace> traces =
+      test::recorded_traces(test::source_dir() / "tests/data/experts/traces.txt");
+  double worst = 0, sum = 0;
+  for (const test::ExpertTrace& trace : traces) {
+    const uint32_t experts = trace.layers * trace.experts;
+    const std::vector<uint32_t> layer_of = trace.layer_of();
+    ExpertPolicy policy({layer_of, experts / 4});
+    ReuseDistances distances(experts, experts / 4);
+    for (const std::vector<uint32_t>& step : trace.uses) {
+      std::vector<ExpertUse> uses;
+      for (uint32_t e : step) uses.push_back({.expert = e});
+      policy.use(uses);
+      distances.use(uses);
+    }
+    ASSERT_TRUE(distances.seen().is_known());
+    for (uint32_t slots : {experts / 8, experts / 4, experts / 2, experts}) {
+      const double is = test::hit_rate(trace, ExpertPolicy({layer_of, slots}));
+      const double predicted = distances.seen().hit_rate(slots);
+      std::cout << fmt::format("{:<28}{:>6}{:>8.3f}{:>8.3f}\n", trace.name, slots, is, predicted);
+      worst = std::max(worst, std::abs(is - predicted));
+      sum += std::abs(is - predicted);
+    }
+  }
+  EXPECT_LT(worst, 0.1);
+  EXPECT_LT(sum / static_cast<double>(4 * traces.size()), 0.03);
 }
 
 }  // namespace

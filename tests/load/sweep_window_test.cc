@@ -46,7 +46,10 @@ class Simulation {
     const SweepWindow::Entry& e = window_.hold();
     ASSERT_TRUE(e.has(tile));
     EXPECT_EQ(e.read.tag, e.fetch.tag);
-    if (e.is_packed()) {
+    if (e.has_place()) {
+      EXPECT_TRUE(placed_.contains(e.fetch.tag));
+      EXPECT_EQ(e.stats.elements, static_cast<int64_t>(e.fetch.tag));
+    } else if (e.is_packed()) {
       EXPECT_EQ(slot_of_.at(e.fetch.tag), e.read.slot) << "its slot has found another use";
     } else {
       EXPECT_EQ(buffer_of_.at(e.fetch.tag), e.buffer) << "its buffer has found another use";
@@ -69,6 +72,15 @@ class Simulation {
     buffer_of_.clear();
     free_slots_.clear();
     for (uint32_t s = 0; s < slots_; ++s) free_slots_.insert(s);
+  }
+
+  // Places are about to be others'.
+  void leave_places() {
+    const bool are_written = std::ranges::any_of(encoding_, [&](uint64_t tag) {
+      return placed_.contains(tag) && !(held_ && held_->tag == tag);
+    });
+    EXPECT_EQ(window_.leave_places(), are_written);
+    std::erase_if(wanted_, [&](const Read& r) { return !r.skipped && placed_.contains(r.tag); });
   }
 
   // All memory comes back once nothing is wanted.
@@ -115,6 +127,11 @@ class Simulation {
   void pump() {
     take_freed();
     while (SweepWindow::Entry* e = window_.next_to_encode()) {
+      if (placed_.contains(e->fetch.tag)) {
+        EXPECT_FALSE(e->buffer);
+        encoding_.insert(e->fetch.tag);
+        continue;
+      }
       ASSERT_TRUE(e->buffer && *e->buffer < buffers_);
       for (auto [tag, buffer] : buffer_of_) {
         if (buffer == *e->buffer) {
@@ -154,7 +171,10 @@ class Simulation {
     while (packed_[next_] && next_ + read.tiles < tiles_ && packed_[next_ + read.tiles] &&
            random_.uniform() < 0.5)
       ++read.tiles;
+    const bool has_place = !packed_[next_] && random_.uniform() < 0.3;
+    if (has_place) read.fetch.tile.data = &place_;
     const uint64_t tag = window_.add(read).tag;
+    if (has_place) placed_.insert(tag);
     wanted_.push_back({tag, next_, read.tiles});
     next_ = (next_ + read.tiles) % tiles_;
     slot_of_[tag] = *free_slots_.begin();
@@ -186,7 +206,8 @@ class Simulation {
     for (const io::ReadResult& r : window_.take_freed()) {
       ASSERT_EQ(slot_of_.at(r.tag), r.slot) << "a slot comes back twice";
       EXPECT_FALSE(encoding_.contains(r.tag)) << "it is being encoded from";
-      EXPECT_TRUE(!is_of_use(r.tag) || buffer_of_.contains(r.tag)) << "it is used where it is";
+      EXPECT_TRUE(!is_of_use(r.tag) || buffer_of_.contains(r.tag) || placed_.contains(r.tag))
+          << "it is used where it is";
       EXPECT_EQ(std::ranges::find(in_flight_, r.tag), in_flight_.end());
       slot_of_.erase(r.tag);
       free_slots_.insert(r.slot);
@@ -204,6 +225,8 @@ class Simulation {
   uint32_t next_ = 0, following_ = 0;
   std::vector<uint64_t> in_flight_;
   std::set<uint64_t> encoding_;
+  std::set<uint64_t> placed_;  // reads that are encoded into places of their own
+  std::byte place_{};
   std::map<uint64_t, uint32_t> slot_of_, buffer_of_;  // by tag
   std::set<uint32_t> free_slots_;
 };
@@ -219,6 +242,7 @@ TEST(SweepWindow, RandomOperationsAgreeWithAModel) {
     for (int i = 0; i < 150 && !testing::Test::HasFailure(); ++i) {
       double choice = random.uniform();
       if (choice < 0.02) s.restart();
+      if (choice > 0.95) s.leave_places();
       const bool jumps = choice < 0.1;
       s.want(jumps ? static_cast<uint32_t>(random.between(0, s.tiles() - 1)) : s.following());
     }

@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "io/file.h"
+#include "src/base/json.h"
 #include "tests/support/temp.h"
 
 namespace sluice {
@@ -98,6 +100,50 @@ TEST_F(RatesTest, ADiskThatHasChangedIsBelievedAfterSomeRuns) {
   ASSERT_TRUE(remember(RateKind::disk, 3e9));
   ASSERT_TRUE(remember(RateKind::disk, 3e9));
   EXPECT_EQ(rates().disk.bytes_per_second, 3e9) << "and a faster one sooner";
+}
+
+ExpertReuse some_reuse(uint64_t uses) {
+  ExpertReuse seen{.experts = 100, .slots = 25, .uses = uses, .hits = uses / 2};
+  seen.again.front() = uses / 4;
+  seen.again.back() = uses / 4;
+  return seen;
+}
+
+TEST_F(RatesTest, TheReuseOfExpertsIsTheLatestRuns) {
+  EXPECT_FALSE(remembered_reuse(file, "a").is_known());
+  EXPECT_FALSE(remember_reuse(file, "a", some_reuse(99))) << "fewer uses than experts";
+  ASSERT_TRUE(remember(RateKind::disk, 3e9));
+  ASSERT_TRUE(remember_reuse(file, "a", some_reuse(1000)));
+  ASSERT_TRUE(remember_reuse(file, "b", some_reuse(2000)));
+  ASSERT_TRUE(remember_reuse(file, "a", some_reuse(3000)));
+  EXPECT_EQ(remembered_reuse(file, "a"), some_reuse(3000));
+  EXPECT_EQ(remembered_reuse(file, "b"), some_reuse(2000));
+  EXPECT_FALSE(remembered_reuse(file, "c").is_known());
+  EXPECT_EQ(rates().disk.bytes_per_second, 3e9) << "the rest of the file stays";
+  for (int i = 0; i < 40; ++i)
+    ASSERT_TRUE(remember_reuse(file, std::to_string(i), some_reuse(1000)));
+  EXPECT_FALSE(remembered_reuse(file, "a").is_known()) << "others are later";
+  EXPECT_FALSE(remembered_reuse(file, "7").is_known());
+  EXPECT_TRUE(remembered_reuse(file, "39").is_known());
+  EXPECT_TRUE(remembered_reuse(file, "8").is_known());
+}
+
+TEST_F(RatesTest, AReuseThatCannotBeIsNone) {
+  auto written = [&](const char* change) {
+    EXPECT_TRUE(remember_reuse(file, "a", some_reuse(1000)));
+    Json json = parse_json(io::read_small_file(file, 1 << 20), "rates");
+    json["experts"]["a"].merge_patch(Json::parse(change));
+    std::ofstream(file) << json.dump();
+    return remembered_reuse(file, "a");
+  };
+  EXPECT_TRUE(written("{}").is_known());
+  for (const char* change :
+       {R"({"uses": 499})", R"({"uses": -1})", R"({"hits": 1001})", R"({"slots": 101})",
+        R"({"experts": 18446744073709551615})", R"({"uses": 18446744073709551615})",
+        R"({"again": [1]})", R"({"again": null})", R"({"experts": 0})", R"({"uses": "many"})"})
+    EXPECT_FALSE(written(change).is_known()) << change;
+  std::ofstream(file) << R"({"experts": {"a": 7}})";
+  EXPECT_FALSE(remembered_reuse(file, "a").is_known());
 }
 
 TEST_F(RatesTest, WhatCannotBeARateIsNotKept) {
