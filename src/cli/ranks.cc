@@ -161,7 +161,7 @@ void on_ranks(CommonOptions& o, const std::stop_token& stop, bool needs_head,
     if (o.tensor_parallel_size > 1) throw StartRanks{o.tensor_parallel_size};
     return lead();
   }
-  o.ranks = MpiGroup::join();
+  o.ranks = MpiGroup::join(std::chrono::seconds(o.rank_timeout));
   lead_ranks(*o.ranks, [&] {
     check_ranks(o, o.ranks->rank().size);
     if (o.ranks->rank().rank > 0) return follow_ranks(o, stop, needs_head);

@@ -4,15 +4,14 @@
 
 #include <thread>
 
-#include "src/base/error.h"
-#include "tests/engine/how.h"
+#include "tests/engine/on_ranks.h"
 #include "tests/support/checkpoint.h"
-#include "tests/support/thread_group.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
+using test::on_ranks;
 
 // Returns whether config.json allows so many ranks.
 bool divides(const fs::path& model, int size) {
@@ -25,36 +24,6 @@ bool divides(const fs::path& model, int size) {
   }
 }
 
-// Does `lead` with the session of rank 0, which the others follow.
-template <class Lead>
-void on_ranks(const fs::path& model, int size, const test::How& how, const Lead& lead) {
-  test::Meeting meeting(size);
-  std::vector<std::jthread> ranks;
-  for (int r = 0; r < size; ++r) {
-    ranks.emplace_back([&, r] {
-      SessionOptions options = test::options_for(model, how);
-      options.ranks = std::make_shared<test::ThreadGroup>(Rank{r, size}, meeting);
-      Session session(std::move(options));
-      if (r > 0) return session.follow({});
-      lead(session);
-    });
-  }
-}
-
-// The outcome of a golden's prompt and greedy tokens on so many ranks.
-test::Outcome run_on_ranks(const fs::path& model, const test::Golden& golden, int size,
-                           const test::How& how) {
-  test::Outcome outcome;
-  on_ranks(model, size, how, [&](Session& session) {
-    const int64_t prompt = std::ssize(golden.ids), more = std::ssize(golden.greedy);
-    session.place(session.run_shape(prompt + more, prompt, prompt));
-    LoadProgress progress;
-    session.load(progress, {});
-    outcome = test::run_prompt(session, golden.ids, more, how.chunk);
-  });
-  return outcome;
-}
-
 class RanksTest : public testing::TestWithParam<fs::path> {};
 
 TEST_P(RanksTest, TogetherComputeTheGoldenLogits) {
@@ -65,11 +34,14 @@ TEST_P(RanksTest, TogetherComputeTheGoldenLogits) {
     if (!divides(GetParam(), size)) continue;
     SCOPED_TRACE(testing::Message() << size << " ranks");
     const test::How how{.dtype = DtypeChoice::f32, .threads = 1};
-    const test::Outcome outcome = run_on_ranks(GetParam(), golden, size, how);
+    const auto run = [&](const test::How& by) {
+      return test::run_on_ranks(GetParam(), golden.ids, std::ssize(golden.greedy), size, by);
+    };
+    const test::Outcome outcome = run(how);
     file.expect_float32(outcome, golden);
     const test::How otherwise{.dtype = DtypeChoice::f32, .threads = 2, .chunk = 3};
     if (size != 2) continue;
-    EXPECT_EQ(run_on_ranks(GetParam(), golden, size, otherwise).logits, outcome.logits);
+    EXPECT_EQ(run(otherwise).logits, outcome.logits);
   }
 }
 
