@@ -22,6 +22,9 @@ class Checkpoint {
   // whose part of the model is built. `dummy`: weights as of dummy_index(). Throws Error(refused).
   Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
              bool needs_head, Rank rank = {}, bool dummy = false);
+  // The same, of files that are whole, or for so many ranks as `files` says.
+  Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
+             bool needs_head, Rank rank, bool dummy, io::OpeningRank files);
 
   Model& model() { return model_; }
   const Model& model() const { return model_; }

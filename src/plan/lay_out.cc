@@ -265,6 +265,7 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
   Binding binding = bind_tensors(model, index);
   ReadPlan plan;
   plan.rank = model.root->rank();
+  plan.own_files = index.ranks() > 1;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
   check_rules(binding, quantize);
   plan.params.reserve(binding.params.size());

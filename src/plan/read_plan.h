@@ -205,6 +205,7 @@ struct RowAmax {
 
 struct ReadPlan {
   Rank rank;
+  bool own_files = false;  // of this rank, in which other ranks have no part
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;

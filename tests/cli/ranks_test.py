@@ -127,6 +127,22 @@ class RanksTest(Case):
             self.assertEqual(tokens(model, "--speculation", "prompt_lookup"), plain)
             self.assertEqual(tokens(model, "--draft-model", model), plain)
 
+    def test_cut_files(self):
+        what = ["--token-ids", "5,6,7,8", "-n", "4", "--dtype", "float32", "--ignore-eos", "--threads", "1", "--json", "--quiet"]
+        model = MODELS / "llama_rope_dynamic"
+        with tempfile.TemporaryDirectory() as folder:
+            cut = f"{folder}/cut"
+            done = sluice("shard", model, "--tensor-parallel-size", "2", "--out", cut)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("model-rank-1-part-0.safetensors", os.listdir(cut))
+            whole, parts = (json.loads(self.run_ranks(2, "run", m, *what).stdout) for m in (model, cut))
+            self.assertEqual(parts["logits_hash"], whole["logits_hash"])
+            self.assert_fails(3, "is cut for 2 ranks", "run", cut, *what)
+            self.assert_fails(2, cut, "shard", model, "--tensor-parallel-size", "2", "--out", cut)
+            self.assert_fails(3, "is stored quantized", "shard", SOURCE / "tests/data/formats/gptq_int3",
+                              "--tensor-parallel-size", "2", "--out", f"{folder}/other")
+            self.assert_fails(2, "config.json", "shard", f"{folder}", "--tensor-parallel-size", "2", "--out", f"{folder}/x")
+
     def test_a_rank_that_does_not_come_is_named(self):
         launcher = subprocess.Popen([*launch(3)[:-1], os.environ["SLUICE_LATE_RANK"]], stderr=subprocess.PIPE, text=True)
         with launcher, launcher.stderr:
