@@ -77,6 +77,10 @@ class CheckpointIndex {
   // Sentences about what is odd but harmless (total_size disagrees, ...), to be shown once.
   const std::vector<std::string>& warnings() const { return warnings_; }
   uint64_t total_bytes() const;  // of all tensors
+  // The number of ranks for which the checkpoint is cut: its tensors are one rank's parts. 1:
+  // whole.
+  int ranks() const { return ranks_; }
+  void set_ranks(int ranks) { ranks_ = ranks; }
   // One line for each file, which changes when the file is replaced. Here and below files whose
   // bytes are checked in another way (CheckpointFile::ctime_ns) do not count.
   std::string identity() const;
@@ -92,6 +96,13 @@ class CheckpointIndex {
   std::vector<AbsentTensors> absent_;
   std::vector<uint32_t> by_name_;  // indices into tensors_, in the order of names
   std::vector<std::string> warnings_;
+  int ranks_ = 1;
+};
+
+// The rank that opens a checkpoint, of so many.
+struct OpeningRank {
+  int rank = 0;
+  int ranks = 1;
 };
 
 // Reads the headers of the checkpoint in `directory`: the first container of kContainers (open.cc)
@@ -100,8 +111,12 @@ class CheckpointIndex {
 // Each of `mirrors` is a directory with some or all of the checkpoint's weight files, on another
 // disk say. A file that `directory` lacks is taken from the first that has it; further ones are
 // copies, and refused when their headers differ.
+//
+// Of a checkpoint that is cut for ranks (model-rank-RANK-part-PART.safetensors), `rank` has its own
+// files; it is refused unless there are as many ranks.
 CheckpointIndex open_checkpoint(const std::filesystem::path& directory,
-                                std::span<const std::filesystem::path> mirrors = {});
+                                std::span<const std::filesystem::path> mirrors = {},
+                                OpeningRank rank = {});
 
 // The name of the container that open_checkpoint chooses in `directory`; empty where it has none of
 // those that are known by their names.

@@ -292,14 +292,15 @@ bool are_one_set(const std::vector<std::string>& names) {
 }
 
 // Files without an index, each with tensors of its own.
-CheckpointIndex open_set(const Places& places, const std::vector<std::string>& names) {
+CheckpointIndex open_set(const Places& places, const std::vector<std::string>& names,
+                         ReadFile read) {
   std::vector<CheckpointFile> files;
   std::vector<StoredTensor> tensors;
   std::vector<FileCopy> copies;
   std::set<std::string> known;
   for (const std::string& name : names) {
     const auto number = static_cast<uint32_t>(files.size());
-    TensorFile file = places.read(name, number, copies, read_tensor_file);
+    TensorFile file = places.read(name, number, copies, read);
     for (StoredTensor& tensor : file.tensors) {
       if (!known.insert(tensor.name).second)
         fail(ErrorKind::refused, "{}: {} is in another file of the checkpoint, too",
@@ -316,7 +317,7 @@ CheckpointIndex open_other(const Places& places) {
   const fs::path& directory = places.own();
   const std::vector<std::string> names = other_files(directory);
   if (names.size() == 1) return open_single(places, names.front(), read_tensor_file);
-  if (names.size() > 1 && are_one_set(names)) return open_set(places, names);
+  if (names.size() > 1 && are_one_set(names)) return open_set(places, names, read_tensor_file);
   if (names.empty()) {
     fail(ErrorKind::refused, "{}: holds neither {} nor {}, nor another file of weights{}",
          printable(directory.string()), kContainers[0].name, kContainers[1].name,
@@ -335,34 +336,48 @@ const Container* find_container(const fs::path& directory) {
 
 // Weights that are cut for several ranks have the same names in every file.
 void refuse_ranks(const fs::path& directory, const Container& container) {
-  constexpr std::string_view kMeta = "consolidated.01.pth";
-  constexpr std::string_view kVllm = "model-rank-1-part-0.safetensors";
-  const std::string_view second = container.layout == Layout::parts         ? kVllm
-                                  : container.name == "consolidated.00.pth" ? kMeta
-                                                                            : "";
-  if (second.empty() || !is_there(directory / second)) return;
-  fail(ErrorKind::refused,
-       "{}: is one of several parts that are cut for as many ranks, which are not joined; {}",
-       printable((directory / second).string()),
-       second == kVllm ? "save them with tensor_parallel_size=1"
-                       : "write one checkpoint of them with the conversion script of transformers");
+  constexpr std::string_view kSecond = "consolidated.01.pth";
+  if (container.name != "consolidated.00.pth" || !is_there(directory / kSecond)) return;
+  fail(
+      ErrorKind::refused,
+      "{}: is one of several parts that are cut for as many ranks, which are not joined; write one "
+      "checkpoint of them with the conversion script of transformers",
+      printable((directory / kSecond).string()));
 }
 
-// vLLM's sharded_state, of one rank.
-CheckpointIndex open_parts(const Places& places) {
-  std::vector<std::string> names;
-  while (true) {
-    std::string name = fmt::format("model-rank-0-part-{}.safetensors", names.size());
-    if (names.empty() || is_there(places.own() / name)) {
-      names.push_back(std::move(name));
-    } else {
-      return open_set(places, names);
-    }
-  }
+std::string part_name(int rank, size_t part) {
+  return fmt::format("model-rank-{}-part-{}.safetensors", rank, part);
 }
 
-CheckpointIndex open_container(const Places& places) {
+bool is_cut(const fs::path& directory) {
+  return std::ranges::any_of(other_files(directory), [](const std::string& name) {
+    return name.starts_with("model-rank-");
+  });
+}
+
+// vLLM's sharded_state: the parts of one rank, whose host may have no others.
+CheckpointIndex open_parts(const Places& places, OpeningRank rank) {
+  const auto has_rank = [&](int r) { return is_there(places.own() / part_name(r, 0)); };
+  const std::string where = printable(places.own().string());
+  if (!has_rank(rank.rank))
+    fail(ErrorKind::refused, "{}: has no {}; give as many ranks as it is cut for", where,
+         part_name(rank.rank, 0));
+  int ranks = rank.ranks;
+  while (has_rank(ranks)) ++ranks;
+  if (ranks > rank.ranks)
+    fail(ErrorKind::refused, "{}: is cut for {} ranks; give --tensor-parallel-size {}", where,
+         ranks, ranks);
+  std::vector<std::string> names{part_name(rank.rank, 0)};
+  while (is_there(places.own() / part_name(rank.rank, names.size())))
+    names.push_back(part_name(rank.rank, names.size()));
+  CheckpointIndex index = open_set(places, names, read_safetensors_header);
+  index.set_ranks(rank.ranks);
+  return index;
+}
+
+CheckpointIndex open_container(const Places& places, OpeningRank rank) {
   const Container* container = find_container(places.own());
+  if (container == nullptr && is_cut(places.own())) return open_parts(places, rank);
   if (container == nullptr) return open_other(places);
   refuse_ranks(places.own(), *container);
   switch (container->layout) {
@@ -371,7 +386,7 @@ CheckpointIndex open_container(const Places& places) {
     case Layout::arrays:
       return open_arrays(places, container->name, container->read);
     case Layout::parts:
-      return open_parts(places);
+      return open_parts(places, rank);
     case Layout::single:
       break;
   }
@@ -385,7 +400,8 @@ std::string_view container_name(const fs::path& directory) {
   return container == nullptr ? "" : container->name;
 }
 
-CheckpointIndex open_checkpoint(const fs::path& directory, std::span<const fs::path> mirrors) {
+CheckpointIndex open_checkpoint(const fs::path& directory, std::span<const fs::path> mirrors,
+                                OpeningRank rank) {
   std::string where = printable(directory.string());
   std::error_code error;
   fs::file_status status = fs::status(directory, error);
@@ -397,7 +413,7 @@ CheckpointIndex open_checkpoint(const fs::path& directory, std::span<const fs::p
     fail(ErrorKind::refused, "{}: is not a directory; give the directory that holds {}", where,
          kContainers[0].name);
   }
-  CheckpointIndex checkpoint = open_container(Places(directory, mirrors));
+  CheckpointIndex checkpoint = open_container(Places(directory, mirrors), rank);
   if (checkpoint.tensors().empty()) fail(ErrorKind::refused, "{}: holds no tensors", where);
   return checkpoint;
 }

@@ -315,6 +315,11 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
                   "--memory and --threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  verb.add_option("--rank-timeout", o.rank_timeout,
+                  "End the run when a rank is this many seconds later than the others, before the "
+                  "model is loaded")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
 }
 
 }  // namespace

@@ -147,7 +147,8 @@ void follow_ranks(const CommonOptions& o, const std::stop_token& stop, bool need
   options.needs_head = needs_head;
   try {
     Planner planner(std::move(options));
-    follow(planner, stop);
+    std::optional<LoadedModel> model;
+    follow(planner, model, stop);
   } catch (const Error& e) {
     if (!o.ranks->is_over()) o.ranks->break_off();
     if (o.ranks->is_broken()) log::show(fmt::format("sluice: {}\n", one_line(e.what())));
@@ -163,7 +164,7 @@ void on_ranks(CommonOptions& o, const std::stop_token& stop, bool needs_head,
     if (o.tensor_parallel_size > 1) throw StartRanks{o.tensor_parallel_size};
     return lead();
   }
-  o.ranks = MpiGroup::join();
+  o.ranks = MpiGroup::join(std::chrono::seconds(o.rank_timeout));
   lead_ranks(*o.ranks, [&] {
     check_ranks(o, o.ranks->rank().size);
     if (o.ranks->rank().rank > 0) return follow_ranks(o, stop, needs_head);

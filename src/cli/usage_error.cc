@@ -46,6 +46,8 @@ constexpr OtherOption kOthers[] = {
     {" --chat-template-file ", "give --chat-template"},
     {" -md --model-draft --speculative-model --speculative-config ", "give --draft-model"},
     {" -tp --tp --tp-size ", "give --tensor-parallel-size"},
+    {" --pipeline-parallel-size -pp --pp-size --data-parallel-size -dp ",
+     "a model is divided by --tensor-parallel-size alone"},
     {" -a --alias ", "give --served-model-name"},
     {" --revision ", "give the revision behind the name: ORG/NAME@REVISION"},
     {" --download-dir --cache-dir ", "set HF_HUB_CACHE"},

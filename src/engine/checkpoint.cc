@@ -36,8 +36,13 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
 Checkpoint::Checkpoint(const std::filesystem::path& path,
                        const std::vector<std::filesystem::path>& mirrors, bool needs_head,
                        Rank rank, bool dummy)
+    : Checkpoint(path, mirrors, needs_head, rank, dummy, {rank.rank, rank.size}) {}
+
+Checkpoint::Checkpoint(const std::filesystem::path& path,
+                       const std::vector<std::filesystem::path>& mirrors, bool needs_head,
+                       Rank rank, bool dummy, io::OpeningRank files)
     : path_(path),
-      source_(open_model(path, mirrors)),
+      source_(open_model(path, mirrors, files)),
       model_(read_model(*source_)),
       index_(dummy ? dummy_index(*source_) : source_->index()) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);

@@ -110,7 +110,8 @@ namespace {
 // Rank 0's model on this rank.
 class Follower {
  public:
-  explicit Follower(Planner& planner) : planner_(planner) {}
+  Follower(Planner& planner, std::optional<LoadedModel>& model)
+      : planner_(planner), model_(model) {}
 
   void take(std::span<const std::byte> message, const std::stop_token& stop) {
     MessageReader reader(message);
@@ -136,14 +137,14 @@ class Follower {
  private:
   Planner& planner_;
   std::shared_ptr<const Placed> placed_;
-  std::optional<LoadedModel> model_;
+  std::optional<LoadedModel>& model_;
 };
 
 }  // namespace
 
-void follow(Planner& planner, const std::stop_token& stop) {
+void follow(Planner& planner, std::optional<LoadedModel>& model, const std::stop_token& stop) {
   const Group& group = planner.group();
-  Follower follower(planner);
+  Follower follower(planner, model);
   std::vector<std::byte> message;
   try {
     while (true) {

@@ -2,6 +2,7 @@
 // and its runner do.
 #pragma once
 
+#include <optional>
 #include <stop_token>
 
 #include "src/engine/loaded_model.h"
@@ -9,7 +10,7 @@
 
 namespace sluice {
 
-// Does on this rank what rank 0 tells, until its planner ends.
-void follow(Planner& planner, const std::stop_token& stop);
+// Does on this rank what rank 0 tells, until its planner ends. `model`: made when rank 0 loads.
+void follow(Planner& planner, std::optional<LoadedModel>& model, const std::stop_token& stop);
 
 }  // namespace sluice

@@ -19,21 +19,34 @@ Dimension vocabulary_of(const DecoderSpec& spec, Rank rank) {
   return {.size = spec.vocab_size, .multiple_of = is_large ? kScaleBlock : kPanelRows};
 }
 
-void check_ranks(const DecoderSpec& spec, Rank rank) {
-  if (rank.size > 1 && spec.vocab_size < rank.size * kPanelRows) {
+// Ranks divide a wide MLP at the blocks and groups that weights may have, and then may differ by
+// one.
+void divide_width(Dimension& width, Rank rank) {
+  constexpr int64_t kFewestSteps = 8;  // of a rank, so that they differ by little
+  if (width.size < rank.size * width.multiple_of) {
+    fail(ErrorKind::usage, "--tensor-parallel-size {}: an MLP of {} has too little for each",
+         rank.size, width.size);
+  }
+  for (const int64_t step : {256, 128, 64, 32, 16}) {
+    if (width.multiple_of > 1) return;
+    if (width.size % step == 0 && width.size / step >= kFewestSteps * rank.size)
+      width.multiple_of = step;
+  }
+}
+
+// Chooses where ranks divide a decoder. Error(usage) where they cannot.
+DecoderSpec divided(DecoderSpec spec, Rank rank) {
+  if (rank.size == 1) return spec;
+  if (spec.vocab_size < rank.size * kPanelRows) {
     fail(ErrorKind::usage, "--tensor-parallel-size {}: a vocabulary of {} has too little for each",
          rank.size, spec.vocab_size);
   }
-  for (const LayerSpec& layer : spec.kinds) {
-    for (const MixerBranch& mixer : layer.mixers)
-      std::visit([&](const auto& held) { held.check_ranks(rank); }, mixer.mixer);
-    each<MlpSpec>(layer, [&](const MlpSpec& mlp) {
-      if (rank.size > 1 && mlp.width.size < rank.size * mlp.width.multiple_of) {
-        fail(ErrorKind::usage, "--tensor-parallel-size {}: an MLP of {} has too little for each",
-             rank.size, mlp.width.size);
-      }
-    });
+  for (LayerSpec& layer : spec.kinds) {
+    for (MixerBranch& mixer : layer.mixers)
+      std::visit([&](auto& held) { held.divide(rank); }, mixer.mixer);
+    each<MlpSpec>(layer, [&](MlpSpec& mlp) { divide_width(mlp.width, rank); });
   }
+  return spec;
 }
 
 // The bias of a head whose matrix is the embedding's table.
@@ -256,10 +269,9 @@ std::vector<std::vector<KvSpec>> DecoderLayer::kv_specs() const {
 
 CausalLM::CausalLM(DecoderSpec spec, Rank rank)
     : Module("model"),
-      spec_(std::move(spec)),
+      spec_(divided(std::move(spec), rank)),
       rank_(rank),
       vocabulary_(vocabulary_of(spec_, rank)) {
-  check_ranks(spec_, rank);
   embedding_ = &add_child<InputEmbedding>(spec_, vocabulary_, rank);
   units_.push_back(embedding_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) {

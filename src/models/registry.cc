@@ -16,6 +16,7 @@
 #include "src/models/embeddings.h"
 #include "src/models/expert_layout.h"
 #include "src/models/layout.h"
+#include "src/models/own_tensors.h"
 
 namespace sluice {
 namespace {
@@ -311,6 +312,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
                          model.spec.ignorable.end());
   if (model.spec.tie_word_embeddings) model.ignorable.push_back(model.spec.head + ".weight");
   model.root = std::make_unique<CausalLM>(model.spec, rank);
+  if (index != nullptr && index->ranks() > 1) read_own_tensors(*model.root);
   // Stored groups stay as they are.
   if (index != nullptr && StoredFormats(model.files.config, *index).keep_groups())
     model.root->use_grouped_weights();

@@ -19,8 +19,8 @@ constexpr const char* kQuantization = "quantization_config";
 // A directory as the hub has it.
 class DirectorySource : public ModelSource {
  public:
-  DirectorySource(fs::path directory, std::span<const fs::path> mirrors)
-      : directory_(std::move(directory)), mirrors_(mirrors.begin(), mirrors.end()) {}
+  DirectorySource(fs::path directory, std::span<const fs::path> mirrors, io::OpeningRank rank)
+      : directory_(std::move(directory)), mirrors_(mirrors.begin(), mirrors.end()), rank_(rank) {}
 
   std::string_view config_name() const override { return kConfig; }
   Json config() const override {
@@ -41,7 +41,9 @@ class DirectorySource : public ModelSource {
     if (!fs::exists(directory_ / kGeneration)) return std::nullopt;
     return read_json(kGeneration);
   }
-  io::CheckpointIndex index() const override { return io::open_checkpoint(directory_, mirrors_); }
+  io::CheckpointIndex index() const override {
+    return io::open_checkpoint(directory_, mirrors_, rank_);
+  }
   std::optional<Tokenizer> tokenizer() const override {
     if (!Tokenizer::is_in(directory_)) return std::nullopt;
     return Tokenizer::load(directory_);
@@ -57,6 +59,7 @@ class DirectorySource : public ModelSource {
 
   fs::path directory_;
   std::vector<fs::path> mirrors_;
+  io::OpeningRank rank_;
 };
 
 [[noreturn]] void refuse_path(const fs::path& model) {
@@ -80,9 +83,10 @@ class DirectorySource : public ModelSource {
 
 }  // namespace
 
-std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors) {
+std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors,
+                                        io::OpeningRank rank) {
   if (fs::is_directory(model)) {
-    auto files = std::make_unique<DirectorySource>(model, mirrors);
+    auto files = std::make_unique<DirectorySource>(model, mirrors, rank);
     if (is_meta_model(model)) return open_meta_model(model, std::move(files));
     return files;
   }

@@ -58,8 +58,9 @@ class ModelSource {
 
 // `model` is a directory as the hub has it, or as Meta has it (meta.h), or a GGUF file, any of
 // several that belong together. `mirrors` are directories with copies of weight files
-// (io/checkpoint/index.h).
+// (io/checkpoint/index.h). `rank` opens it, of a model on several.
 std::unique_ptr<ModelSource> open_model(const std::filesystem::path& model,
-                                        std::span<const std::filesystem::path> mirrors = {});
+                                        std::span<const std::filesystem::path> mirrors = {},
+                                        io::OpeningRank rank = {});
 
 }  // namespace sluice

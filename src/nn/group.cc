@@ -77,7 +77,7 @@ void Group::agree(const Error* own) const {
     const std::string_view text = own->what();
     std::copy_n(text.begin(), std::min(text.size(), fault.text.size() - 1), fault.text.begin());
   }
-  const std::span<const std::byte> all = all_gather(std::as_bytes(std::span(&fault, 1)));
+  const std::span<const std::byte> all = meet(std::as_bytes(std::span(&fault, 1)));
   for (int r = 0; r < rank().size; ++r) {
     std::memcpy(&fault, all.data() + static_cast<size_t>(r) * sizeof(fault), sizeof(fault));
     if (fault.kind == 0) continue;

@@ -39,7 +39,8 @@ class Group {
   // most kMostGathered, which caches hold. Valid until the next call.
   static constexpr size_t kMostGathered = size_t{32} * 1024;
   virtual std::span<const std::byte> all_gather(std::span<const std::byte> own) const = 0;
-  // The same where ranks may come minutes apart: it leaves the processor to others meanwhile.
+  // The same where ranks may come minutes apart: it leaves the processor to others meanwhile, and
+  // may give up on a rank that does not come: Error(runtime).
   virtual std::span<const std::byte> meet(std::span<const std::byte> own) const {
     return all_gather(own);
   }

@@ -89,7 +89,7 @@ class SpanWriter {
     const TensorPlan& t = plan_.tensors[tensors.front()];
     const ParamPlan& param = plan_.params[t.param];
     const auto ranks = static_cast<uint64_t>(plan_.rank.size);
-    if (ranks == 1 || tensors.size() > 1 || param.streamed()) return {};
+    if (ranks == 1 || plan_.own_files || tensors.size() > 1 || param.streamed()) return {};
     uint64_t row = t.rows.row_bytes;
     for (int r = 0; r < plan_.rank.size; ++r) {
       const std::optional<RowShare> share = row_share(*param.param, t, {r, plan_.rank.size});

@@ -124,7 +124,9 @@ void check_cut(const StoredMatrix& matrix, const WeightFormat& format, const Pie
 }
 
 void note_group(ReadPlan& plan, const TensorPlan& t) {
-  if (t.origin == Origin::spill) {  // whole panels
+  const bool by_spill =
+      t.source == 0 && !t.transposed && !t.plane().input_major() && plan.has_part_of_rows(t);
+  if (t.origin == Origin::spill || by_spill) {  // whole panels
     const auto rows = static_cast<uint64_t>(t.rows.group);
     const TileCost cost = tile_cost(plan, t, t.rows);
     plan.widest_group = std::max(plan.widest_group, rows * cost.row + cost.fixed);
@@ -263,6 +265,7 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
   Binding binding = bind_tensors(model, index);
   ReadPlan plan;
   plan.rank = model.root->rank();
+  plan.own_files = index.ranks() > 1;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
   check_rules(binding, quantize);
   plan.params.reserve(binding.params.size());

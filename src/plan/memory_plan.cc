@@ -237,7 +237,7 @@ class PlanSearch {
         shape_(shape),
         runtime_(runtime),
         read_(laid_out),
-        spill_(spill_layout(read_)),
+        spill_(largest_spill_layout(read_)),
         spill_writing_(read_.origin == Origin::spill ? least_to_write(read_, spill_) : 0),
         least_(choose_placement(read_, room(0, 0), shape.rules)) {}
 
@@ -410,7 +410,7 @@ class PlanSearch {
   const RunShape& shape_;
   uint64_t runtime_;
   ReadPlan& read_;     // with the placement that is looked at
-  SpillLayout spill_;  // of everything
+  SpillLayout spill_;  // of everything that a placement may stream
   uint64_t spill_writing_;
   Placement least_;  // where as little stays as can be
 };

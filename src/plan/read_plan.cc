@@ -97,7 +97,7 @@ size_t ReadPlan::most_extents() const {
   size_t most = 1;
   for (const TiledTensor& t : sweep) most = std::max<size_t>(most, 1 + tensors[t.tensor].others);
   for (const TensorPlan& t : tensors)
-    if (t.origin == Origin::spill || t.group != ScaleGroup::none)
+    if (t.origin == Origin::spill || t.group != ScaleGroup::none || has_part_of_rows(t))
       most = std::max(most, planes_in_spill(params[t.param].format));
   return most;
 }
@@ -124,7 +124,17 @@ TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFi
   TileCost cost{.row = rows.row_bytes};
   if (codes.origin == Origin::spill)
     cost.fixed = (planes_in_spill(plan.params[codes.param].format) - 1) * 2 * io::kDirectAlignment;
-  const Piece& piece = plan.params[codes.param].param->pieces[codes.piece];
+  const ParamPlan& param = plan.params[codes.param];
+  const Piece& piece = param.param->pieces[codes.piece];
+  if (codes.origin == Origin::checkpoint && plan.has_part_of_rows(codes)) {
+    const size_t planes = planes_in_spill(param.format);
+    uint64_t packed = 0;
+    for (size_t i = 0; i < planes; ++i)
+      packed += plane_bytes(param.format, kPlanes[i], kPanelRows, param.param->cols);
+    cost.fixed = (planes - 1) * 2 * io::kDirectAlignment;
+    cost.row = std::max(
+        cost.row, ceil_div(packed, uint64_t{kPanelRows}) * static_cast<uint64_t>(rows.piece_rows));
+  }
   for (uint32_t k = 0; k < codes.others; ++k) {
     const TensorPlan& other = plan.tensors[codes.first_other + k];
     const uint64_t bytes = stored_row_bytes(other, piece);
@@ -153,6 +163,12 @@ int64_t ReadPlan::tile_row(const Tile& tile) const {
 
 Weight ReadPlan::tile_weight(const Tile& tile, std::byte* memory) const {
   return tile_view(params[tensors[tile.move.tensor].param], tile.move.rows, memory);
+}
+
+// Values of a matrix's own tables are nowhere but in the checkpoint.
+bool ReadPlan::has_part_of_rows(const TensorPlan& t) const {
+  const Piece& piece = params[t.param].param->pieces[t.piece];
+  return !piece.vector && piece.cut.cols < piece.cols && t.matrix->tables.empty();
 }
 
 uint64_t ReadPlan::storage_bytes() const {

@@ -206,6 +206,7 @@ struct RowAmax {
 
 struct ReadPlan {
   Rank rank;
+  bool own_files = false;  // of this rank, in which other ranks have no part
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;
@@ -235,6 +236,9 @@ struct ReadPlan {
   // End of the tensors of disk_order, from `at` on, that are read together.
   size_t end_of_shared(size_t at) const;
   bool share_reads(const TensorPlan& a, const TensorPlan& b) const;
+  // Returns whether this rank has a part of each row of the matrix, which it reads whole unless the
+  // spill cache has the part.
+  bool has_part_of_rows(const TensorPlan& tensor) const;
   uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads
   uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored

@@ -30,19 +30,24 @@ uint64_t packing(const TensorPlan& tensor, const Piece& piece, const WeightForma
   return checksum64(std::as_bytes(std::span(text)));
 }
 
-std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
+// Returns whether a tensor is a part of the file, by a plan that streams it or not.
+bool is_spilled(const ReadPlan& plan, const TensorPlan& tensor, bool streamed) {
+  const ParamPlan& param = plan.params[tensor.param];
+  if (tensor.stored->bytes == 0 || tensor.source > 0) return false;
+  if (tensor.origin == Origin::spill) return true;
+  if (param.format.layout != WeightLayout::packed) return false;
+  // An input-major tensor is encoded in parts of all its panels.
+  if (tensor.transposed || tensor.plane().input_major()) return false;
+  // Padded to a panel it could be larger than what it is made of.
+  if (param.param->pieces[tensor.piece].cut.rows < kPanelRows) return false;
+  return tensor.group != ScaleGroup::none || (streamed && plan.has_part_of_rows(tensor));
+}
+
+std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t, bool streams_all) {
   const TensorPlan& tensor = plan.tensors[t];
   const ParamPlan& param = plan.params[tensor.param];
   const Piece& piece = param.param->pieces[tensor.piece];
-  if (tensor.stored->bytes == 0 || tensor.source > 0) return std::nullopt;
-  if (tensor.origin == Origin::checkpoint) {
-    bool packed = param.format.layout == WeightLayout::packed;
-    if (tensor.group == ScaleGroup::none || !packed) return std::nullopt;
-    // A transposed tensor is encoded in parts of all its panels.
-    if (tensor.transposed) return std::nullopt;
-    // Padded to a panel it could be larger than what it is made of.
-    if (piece.cut.rows < kPanelRows) return std::nullopt;
-  }
+  if (!is_spilled(plan, tensor, streams_all || param.streamed())) return std::nullopt;
   SpilledTensor s;
   s.tensor = t;
   s.panels = static_cast<uint64_t>(ceil_div(piece.cut.rows, kPanelRows));
@@ -67,10 +72,10 @@ uint64_t file_bytes(const SpilledTensor& s) {
 }
 
 // Returns the tensors that fit, in the order of the plan.
-std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
+std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes, bool streams_all) {
   std::vector<SpilledTensor> all;
   for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
-    if (auto s = spilled_form(plan, t)) all.push_back(*s);
+    if (auto s = spilled_form(plan, t, streams_all)) all.push_back(*s);
   }
   auto rank = [&](const SpilledTensor& s) {
     const TensorPlan& t = plan.tensors[s.tensor];
@@ -130,7 +135,11 @@ std::string spill_name(const ReadPlan& plan, uint32_t tensor) {
 }
 
 SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
-  return lay_out(plan, chosen(plan, most_bytes));
+  return lay_out(plan, chosen(plan, most_bytes, false));
+}
+
+SpillLayout largest_spill_layout(const ReadPlan& plan) {
+  return lay_out(plan, chosen(plan, UINT64_MAX, true));
 }
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor) {

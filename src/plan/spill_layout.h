@@ -1,7 +1,8 @@
 // The contents of a spill file: as they are in memory, every matrix of a plan that is quantized
-// online, or of those that there was room for, and every matrix that the plan reads from there
-// (Origin::spill); and an index with scales and checksums, which stays in memory while the file is
-// used. Arithmetic only: of the checkpoint, the scheme, the rank and the choice of tensors.
+// online, or of those that there was room for; every matrix that the plan reads from there
+// (Origin::spill); and every streamed one of whose rows a rank has a part; and an index with scales
+// and checksums, which stays in memory while the file is used. Arithmetic only: of the checkpoint,
+// the scheme, the rank and the choice of tensors.
 //
 //   file   header (kSpillHeaderBytes) | a plane of a tensor (codes, scales and zeros of groups),
 //          panel after panel, from a multiple of 4096 on | ... | index
@@ -84,6 +85,8 @@ struct SpillLayout {
 
 // Lays out all tensors, or those that fit `most_bytes`: tensors that the plan streams come first.
 SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX);
+// The layout of a plan that streams all matrices: no placement has a larger one.
+SpillLayout largest_spill_layout(const ReadPlan& plan);
 // Names a tensor of a plan in the index: as the checkpoint does, with the part that the plan takes.
 std::string spill_name(const ReadPlan& plan, uint32_t tensor);
 

@@ -21,7 +21,9 @@ class MpiGroup final : public Group {
   // Returns whether it is one of these, and not rank 0.
   static bool is_follower();
   // Joins the ranks of the launcher, once a process. Error(usage) where OpenMPI is not installed.
-  static std::shared_ptr<MpiGroup> join();
+  // `patience`: how long ranks that meet wait for the last; then meet() throws Error(runtime) that
+  // names the missing ones, and the group is broken.
+  static std::shared_ptr<MpiGroup> join(std::chrono::seconds patience);
   // Waits for the other ranks; ends them, and this process, where the group is broken.
   ~MpiGroup() override;
   MpiGroup(const MpiGroup&) = delete;
@@ -38,13 +40,15 @@ class MpiGroup final : public Group {
 
  private:
   struct Library;
-  explicit MpiGroup(std::unique_ptr<Library> library);
+  MpiGroup(std::unique_ptr<Library> library, std::chrono::seconds patience);
   void take_memory() const;
   void find_neighbours();
   template <class Meanwhile>
-  void wait_patiently(void* request, const Meanwhile& meanwhile) const;
+  void wait_patiently(std::span<void*> requests, const Meanwhile& meanwhile) const;
+  [[noreturn]] void give_up(std::span<void* const> receipts) const;
 
   std::unique_ptr<Library> library_;
+  std::chrono::seconds patience_;
   Rank rank_;
   Sharing sharing_;
   mutable std::vector<std::byte> gathered_;  // of all ranks

@@ -112,6 +112,47 @@ class RanksTest(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(done.stdout.strip())
 
+    def test_experts_on_disk_and_guesses_change_no_token(self):
+        ids = ["--token-ids", "5,6,7,5,6,7,5,6", "-n", "16", "--dtype", "float32", "--ignore-eos", "--threads", "1",
+               "--json", "--quiet"]
+        with tempfile.TemporaryDirectory() as spill:
+            def tokens(model, *args):
+                return json.loads(self.run_ranks(2, "run", model, *ids, *args).stdout)["token_ids"]
+            experts = MODELS / "mixtral"
+            resident = tokens(experts)
+            for _ in range(2):  # one run fills the spill cache
+                self.assertEqual(tokens(experts, "--place", "experts=disk", "--spill-dir", spill), resident)
+            model = MODELS / "llama_rope_dynamic"
+            plain = tokens(model, "--speculation", "none")
+            self.assertEqual(tokens(model, "--speculation", "prompt_lookup"), plain)
+            self.assertEqual(tokens(model, "--draft-model", model), plain)
+
+    def test_cut_files(self):
+        what = ["--token-ids", "5,6,7,8", "-n", "4", "--dtype", "float32", "--ignore-eos", "--threads", "1", "--json", "--quiet"]
+        model = MODELS / "llama_rope_dynamic"
+        with tempfile.TemporaryDirectory() as folder:
+            cut = f"{folder}/cut"
+            done = sluice("shard", model, "--tensor-parallel-size", "2", "--out", cut)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("model-rank-1-part-0.safetensors", os.listdir(cut))
+            whole, parts = (json.loads(self.run_ranks(2, "run", m, *what).stdout) for m in (model, cut))
+            self.assertEqual(parts["logits_hash"], whole["logits_hash"])
+            self.assert_fails(3, "is cut for 2 ranks", "run", cut, *what)
+            self.assert_fails(2, cut, "shard", model, "--tensor-parallel-size", "2", "--out", cut)
+            self.assert_fails(3, "is stored quantized", "shard", SOURCE / "tests/data/formats/gptq_int3",
+                              "--tensor-parallel-size", "2", "--out", f"{folder}/other")
+            self.assert_fails(2, "config.json", "shard", f"{folder}", "--tensor-parallel-size", "2", "--out", f"{folder}/x")
+
+    def test_a_rank_that_does_not_come_is_named(self):
+        launcher = subprocess.Popen([*launch(3)[:-1], os.environ["SLUICE_LATE_RANK"]], stderr=subprocess.PIPE, text=True)
+        with launcher, launcher.stderr:
+            begin = time.monotonic()
+            messages = [line for line in launcher.stderr if line.startswith("sluice: ")]
+            self.assertEqual(launcher.wait(timeout=HANGS), 1)
+            self.assertLess(time.monotonic() - begin, HANGS)
+        self.assertEqual(len(messages), 1, messages)
+        self.assertTrue(messages[0].startswith("sluice: rank 1: "), messages)
+
     def test_serves_and_ends_when_a_rank_is_killed(self):
         server = subprocess.Popen([SLUICE, "serve", DEMO, "--port", "0", "--threads", "1", "--tensor-parallel-size", "2"],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -121,7 +162,13 @@ class RanksTest(Case):
             body = json.dumps({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}).encode()
             ask = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
             with urllib.request.urlopen(ask, timeout=HANGS) as answer:
-                self.assertTrue(json.load(answer)["choices"][0]["text"])
+                text = json.load(answer)["choices"][0]["text"]
+            self.assertTrue(text)
+            ask.data = body.replace(b"{", b'{"stream": true, ', 1)
+            with urllib.request.urlopen(ask, timeout=HANGS) as answer:
+                parts = [json.loads(line[6:]) for line in answer if line.startswith(b"data: {")]
+            self.assertGreater(len(parts), 1)
+            self.assertEqual("".join(part["choices"][0]["text"] for part in parts), text)
             [launcher] = ranks_of(server.pid)
             ranks = ranks_of(launcher)
             self.assertEqual(len(ranks), 2)

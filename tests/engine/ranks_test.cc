@@ -6,15 +6,14 @@
 
 #include <thread>
 
-#include "src/base/error.h"
-#include "tests/engine/how.h"
+#include "tests/engine/on_ranks.h"
 #include "tests/support/checkpoint.h"
-#include "tests/support/thread_group.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
+using test::on_ranks;
 
 // Returns whether config.json allows so many ranks.
 bool divides(const fs::path& model, int size) {
@@ -27,34 +26,6 @@ bool divides(const fs::path& model, int size) {
   }
 }
 
-// Does `lead` with the planner of rank 0, which the others follow.
-template <class Lead>
-void on_ranks(const fs::path& model, int size, const test::How& how, const Lead& lead) {
-  test::Meeting meeting(size);
-  std::vector<std::jthread> ranks;
-  for (int r = 0; r < size; ++r) {
-    ranks.emplace_back([&, r] {
-      ModelOptions options = test::options_for(model, how);
-      options.ranks = std::make_shared<test::ThreadGroup>(Rank{r, size}, meeting);
-      Planner planner(std::move(options));
-      if (r > 0) return follow(planner, {});
-      lead(planner);
-    });
-  }
-}
-
-// The outcome of a golden's prompt and greedy tokens on so many ranks.
-test::Outcome run_on_ranks(const fs::path& model, const test::Golden& golden, int size,
-                           const test::How& how) {
-  test::Outcome outcome;
-  on_ranks(model, size, how, [&](Planner& planner) {
-    const int64_t prompt = std::ssize(golden.ids), more = std::ssize(golden.greedy);
-    LoadedModel loaded(planner, planner.place(planner.run_shape(prompt + more, prompt, prompt)));
-    outcome = test::run_prompt(loaded, golden.ids, more, how.chunk);
-  });
-  return outcome;
-}
-
 class RanksTest : public testing::TestWithParam<fs::path> {};
 
 TEST_P(RanksTest, TogetherComputeTheGoldenLogits) {
@@ -65,11 +36,14 @@ TEST_P(RanksTest, TogetherComputeTheGoldenLogits) {
     if (!divides(GetParam(), size)) continue;
     SCOPED_TRACE(testing::Message() << size << " ranks");
     const test::How how{.dtype = DtypeChoice::f32, .threads = 1};
-    const test::Outcome outcome = run_on_ranks(GetParam(), golden, size, how);
+    const auto run = [&](const test::How& by) {
+      return test::run_on_ranks(GetParam(), golden.ids, std::ssize(golden.greedy), size, by);
+    };
+    const test::Outcome outcome = run(how);
     file.expect_float32(outcome, golden);
     const test::How otherwise{.dtype = DtypeChoice::f32, .threads = 2, .chunk = 3};
     if (size != 2) continue;
-    EXPECT_EQ(run_on_ranks(GetParam(), golden, size, otherwise).logits, outcome.logits);
+    EXPECT_EQ(run(otherwise).logits, outcome.logits);
   }
 }
 
@@ -93,8 +67,8 @@ TEST(Ranks, ReadTheirParts) {
   test::write_checkpoint(dir.path(), config, test::tiny_tensors(config, random));
   uint64_t whole = 0;
   for (int size : {1, 2, 3, 4}) {
-    on_ranks(dir.path(), size, {}, [&](Planner& planner) {
-      LoadedModel loaded(planner, planner.place(planner.run_shape(16, 8, 1)));
+    on_ranks(dir.path(), size, {}, [&](test::OnRank& rank) {
+      const LoadedModel& loaded = rank.load(rank.planner.run_shape(16, 8, 1));
       if (size == 1) whole = loaded.report().needed_bytes;
       uint64_t sum = 0, most = 0;
       for (const RankLoad& load : loaded.rank_loads()) {
@@ -136,14 +110,14 @@ TEST(Ranks, FollowAnEngine) {
   const test::How how{.dtype = DtypeChoice::f32};
   Planner alone(test::options_for(model, how));
   const auto expected = run(alone);
-  on_ranks(model, 2, how, [&](Planner& planner) { EXPECT_EQ(run(planner), expected); });
+  on_ranks(model, 2, how, [&](test::OnRank& rank) { EXPECT_EQ(run(rank.planner), expected); });
 }
 
 TEST(Ranks, FailTogether) {
   const fs::path model = test::bundled_model("llama_rope_dynamic");
-  on_ranks(model, 2, {}, [&](Planner& planner) {
-    EXPECT_THROW(planner.need_one_rank("this"), Error);
-    planner.place(planner.run_shape(16, 8, 1));  // and ends without a load
+  on_ranks(model, 2, {}, [&](test::OnRank& rank) {
+    EXPECT_THROW(rank.planner.need_one_rank("this"), Error);
+    rank.planner.place(rank.planner.run_shape(16, 8, 1));  // and ends without a load
   });
   // While they load: the last rank's own copy of the files ends too early.
   test::TempDir copy;
@@ -156,8 +130,9 @@ TEST(Ranks, FailTogether) {
         ModelOptions options = test::options_for(r == 1 ? copy.path() : model, {});
         options.ranks = std::make_shared<test::ThreadGroup>(Rank{r, 2}, loading);
         Planner planner(std::move(options));
+        std::optional<LoadedModel> followed;
         try {
-          if (r == 1) follow(planner, {});
+          if (r == 1) follow(planner, followed, {});
           const auto placed = planner.place(planner.run_shape(16, 8, 1));
           for (const fs::directory_entry& file : fs::directory_iterator(copy.path()))
             if (file.path().filename().string().starts_with("model-"))

@@ -233,7 +233,7 @@ MixerWidths AttentionSpec::widths(Rank rank) const {
   return {q + 2 * kv + (output_gate ? q : 0), own};
 }
 
-void AttentionSpec::check_ranks(Rank rank) const { check_heads(heads, kv_heads, rank); }
+void AttentionSpec::divide(Rank rank) { divide_heads(heads, kv_heads, rank); }
 
 void AttentionSpec::add_workspace(Rank rank, WorkspaceNeeds& needs) const {
   const int64_t queries = heads.share(rank).count;

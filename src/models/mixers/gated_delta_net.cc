@@ -89,7 +89,7 @@ MixerWidths GatedDeltaNetSpec::widths(Rank rank) const {
   return {padded_columns(parts(), rank), heads.share(rank).count};
 }
 
-void GatedDeltaNetSpec::check_ranks(Rank rank) const { check_heads(heads, key_heads, rank); }
+void GatedDeltaNetSpec::divide(Rank rank) { divide_heads(heads, key_heads, rank); }
 
 void GatedDeltaNetSpec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {
   add_state(heads.size, key_dim, needs);

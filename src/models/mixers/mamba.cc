@@ -112,7 +112,7 @@ MixerWidths MambaSpec::widths(Rank rank) const {
   return {2 * part + padded_columns(step_rank) + 2 * padded_columns(key_dim), part};
 }
 
-void MambaSpec::check_ranks(Rank rank) const { check_heads(channels, {.size = 1}, rank); }
+void MambaSpec::divide(Rank rank) { divide_heads(channels, {.size = 1}, rank); }
 
 void MambaSpec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {
   add_state(std::max(channels.size, step_rank), key_dim, needs);

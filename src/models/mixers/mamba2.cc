@@ -137,11 +137,11 @@ MixerWidths Mamba2Spec::widths(Rank rank) const {
 }
 
 // Each rank has whole parts of a norm, or as many ranks have each part together.
-void Mamba2Spec::check_ranks(Rank rank) const {
+void Mamba2Spec::divide(Rank rank) {
   if (norm_parts > 1 && norm_parts % rank.size != 0 && rank.size % norm_parts != 0)
     fail(ErrorKind::usage, "--tensor-parallel-size {} does not divide the {} parts of a norm",
          rank.size, norm_parts);
-  check_heads(heads, key_heads, rank);
+  divide_heads(heads, key_heads, rank);
 }
 
 void Mamba2Spec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {

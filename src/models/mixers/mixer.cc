@@ -11,14 +11,21 @@ std::unique_ptr<Mixer> make_mixer(const MixerSpec& spec, const MixerPlace& place
   return std::visit([&](const auto& held) { return make_mixer(held, place); }, spec);
 }
 
-void check_heads(const Dimension& heads, const Dimension& kv_heads, Rank rank) {
-  const int64_t all = heads.units(), kv = kv_heads.units();
-  const bool blocks_fit = rank.size == 1 || heads.size / rank.size % heads.multiple_of == 0;
-  const bool kv_fits = kv % rank.size == 0 || rank.size % kv == 0;
-  if (all % rank.size == 0 && kv_fits && blocks_fit) return;
+void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank) {
+  const int64_t all = heads.units(), kv = kv_heads.units(), ranks = rank.size;
+  if (ranks == 1) return;
+  const bool kv_fits = kv % ranks == 0 || ranks % kv == 0;
+  if (all % ranks == 0 && kv_fits && heads.size / ranks % heads.multiple_of == 0) return;
+  if (kv == 1 && all >= ranks && heads.multiple_of == 1) return;  // which every rank has
+  const int64_t group = all / kv * heads.unit;
+  if (kv >= ranks && all % kv == 0 && group % heads.multiple_of == 0) {
+    heads.multiple_of = group;
+    return;
+  }
   fail(ErrorKind::usage,
-       "--tensor-parallel-size {} does not divide the model's {} heads and {} KV heads evenly",
-       rank.size, all, kv);
+       "--tensor-parallel-size {}: {} heads and {} KV heads cannot be divided among so many ranks; "
+       "choose at most {}, or a number that divides the heads and is a multiple of the KV heads",
+       ranks, all, kv, kv);
 }
 
 void add_state(int64_t columns, int64_t keys, WorkspaceNeeds& needs) {

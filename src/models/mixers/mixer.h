@@ -57,9 +57,10 @@ std::unique_ptr<Mixer> make_mixer(const Mamba2Spec& spec, const MixerPlace& plac
 std::unique_ptr<Mixer> make_mixer(const MambaSpec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const ShortConvolutionSpec& spec, const MixerPlace& place);
 
-// Refuses (Error usage) ranks that do not divide the heads. KV heads may be on several ranks; what
-// is added up over ranks may not.
-void check_heads(const Dimension& heads, const Dimension& kv_heads, Rank rank);
+// Chooses where ranks divide the heads: evenly, or a KV head with its heads is one rank's, and
+// ranks have more of these or less. With fewer KV heads than ranks, several have the same one.
+// Error(usage) where neither is possible.
+void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank);
 
 // Adds the workspace of a mixer with a state: rows of so many columns, and keys of a head's state.
 void add_state(int64_t columns, int64_t keys, WorkspaceNeeds& needs);

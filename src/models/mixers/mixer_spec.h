@@ -103,8 +103,8 @@ struct AttentionSpec {
   LinearSpec output;  // one part
 
   MixerWidths widths(Rank rank) const;
-  // Refuses (Error usage) ranks among which it cannot be divided.
-  void check_ranks(Rank rank) const;
+  // Chooses where ranks divide it. Error(usage) where they cannot.
+  void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
@@ -162,7 +162,7 @@ struct MlaSpec {
   int64_t key_dim() const { return rank + rope_dim; }
   Dimension head_rows(int64_t each) const { return {.size = heads * each, .unit = each}; }
   MixerWidths widths(Rank rank) const;
-  void check_ranks(Rank rank) const;
+  void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
@@ -203,7 +203,7 @@ struct GatedDeltaNetSpec {
 
   std::array<Dimension, 6> parts() const;  // of the input
   MixerWidths widths(Rank rank) const;
-  void check_ranks(Rank rank) const;
+  void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
@@ -235,7 +235,7 @@ struct Mamba2Spec {
 
   std::array<Dimension, 5> parts() const;  // of the input
   MixerWidths widths(Rank rank) const;
-  void check_ranks(Rank rank) const;
+  void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
@@ -261,7 +261,7 @@ struct MambaSpec {
   LinearSpec output;  // one part
 
   MixerWidths widths(Rank rank) const;
-  void check_ranks(Rank rank) const;
+  void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
@@ -279,7 +279,7 @@ struct ShortConvolutionSpec {
   LinearSpec output;  // one part
 
   MixerWidths widths(Rank rank) const;
-  void check_ranks(Rank rank) const;
+  void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {

@@ -268,7 +268,10 @@ MixerWidths MlaSpec::widths(Rank rank_of) const {
           padded_columns(own * rank) + padded_columns(own * value_dim), chosen};
 }
 
-void MlaSpec::check_ranks(Rank rank_of) const { check_heads(head_rows(1), {.size = 1}, rank_of); }
+void MlaSpec::divide(Rank rank_of) {
+  Dimension all = head_rows(1);
+  divide_heads(all, {.size = 1}, rank_of);
+}
 
 void MlaSpec::add_workspace(Rank rank_of, WorkspaceNeeds& needs) const {
   const int64_t own = head_rows(1).share(rank_of).count;

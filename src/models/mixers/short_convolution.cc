@@ -42,7 +42,7 @@ MixerWidths ShortConvolutionSpec::widths(Rank rank) const {
   return {3 * padded_columns(own), own};
 }
 
-void ShortConvolutionSpec::check_ranks(Rank rank) const { check_heads(channels, channels, rank); }
+void ShortConvolutionSpec::divide(Rank rank) { divide_heads(channels, {.size = 1}, rank); }
 
 void ShortConvolutionSpec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {
   add_state(channels.size, 1, needs);

@@ -1,9 +1,12 @@
 #include "src/models/mixers/state_mixer.h"
 
+#include <algorithm>
+
 namespace sluice {
 
 Dimension resized(const Dimension& heads, int64_t unit) {
-  return {.size = heads.units() * unit, .unit = unit};
+  const int64_t together = std::max<int64_t>(heads.multiple_of / heads.unit, 1);
+  return {.size = heads.units() * unit, .unit = unit, .multiple_of = together * unit};
 }
 
 StateMixer::StateMixer(const std::string& name, const MixerPlace& place)

@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: mpirun -n RANKS ranks_bench [FLOATS...]\n");
     return 2;
   }
-  const auto group = sluice::MpiGroup::join();
+  const auto group = sluice::MpiGroup::join(std::chrono::minutes(1));
   std::vector<int64_t> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoll(argv[i], nullptr, 10));
   if (sizes.empty()) sizes = {2048, 3072, 8192, 16384};

@@ -1,0 +1,77 @@
+// sluice shard: cuts a checkpoint for so many ranks, each of which then reads its own files alone.
+#include <filesystem>
+#include <system_error>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/cli/common.h"
+#include "src/cli/verbs.h"
+#include "src/engine/checkpoint.h"
+#include "src/load/sharded_state.h"
+#include "src/memory/buffer.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ShardOptions : CommonOptions {
+  std::string out;
+};
+
+constexpr size_t kBlock = 8 * MiB;  // read and written at a time
+
+// Copies the files of a directory of the hub that are no weights: config, tokenizer, templates.
+void copy_other_files(const fs::path& from, const fs::path& to) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
+    const std::string type = entry.path().extension().string();
+    const bool is_text = type == ".json" || type == ".txt" || type == ".jinja" || type == ".model";
+    const bool is_index = entry.path().filename().string().ends_with(".index.json");
+    if (!entry.is_regular_file() || !is_text || is_index) continue;
+    fs::copy_file(entry.path(), to / entry.path().filename(), fs::copy_options::overwrite_existing);
+  }
+}
+
+void run(const ShardOptions& o, const std::stop_token& stop) {
+  apply_log_level(o);
+  if (!fs::exists(o.model_path / "config.json"))
+    fail(ErrorKind::usage, "{}: only a directory with config.json can be cut", o.model);
+  if (fs::exists(o.out) && !fs::is_empty(o.out))
+    fail(ErrorKind::usage, "{}: is there; name a new directory", o.out);
+  Ledger ledger;
+  Buffer block(ledger, Use::staging, "files", kBlock, Buffer::Touch::lazily);
+  const int ranks = o.tensor_parallel_size;
+  try {
+    for (int r = 0; r < ranks; ++r) {
+      Checkpoint checkpoint(o.model_path, {}, true, {r, ranks}, false, {});
+      fs::create_directories(o.out);
+      write_sharded_state(checkpoint.model(), checkpoint.index(), o.out, block.bytes(), stop);
+      log::info("rank {} of {} is written", r, ranks);
+    }
+    copy_other_files(o.model_path, o.out);
+  } catch (const fs::filesystem_error& e) {
+    fail(ErrorKind::runtime, "{}: cannot be written: {}", o.out, e.code().message());
+  }
+}
+
+}  // namespace
+
+void define_shard(CLI::App& app, std::stop_token stop) {
+  auto o = std::make_shared<ShardOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "shard", "Cut a checkpoint for several ranks, each of which reads its own files alone");
+  verb->footer(
+      "The files have the names of vLLM's sharded_state: model-rank-0-part-0.safetensors.\n"
+      "Example:\n"
+      "  sluice shard MODEL --tensor-parallel-size 2 --out MODEL-2\n"
+      "  sluice run MODEL-2 -p \"Once\" --tensor-parallel-size 2");
+  add_basic_options(*verb, *o);
+  verb->add_option("--tensor-parallel-size", o->tensor_parallel_size, "Cut it for this many ranks")
+      ->check(CLI::Range(1, 1024))
+      ->required();
+  verb->add_option("--out", o->out, "Write the files to this new directory")->required();
+  verb->callback([o, stop] { run(*o, stop); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,23 @@
+// A checkpoint cut for so many ranks (vLLM's sharded_state): each rank has files of its own, whose
+// tensors are its parts. They have the names of the checkpoint's; but q, k and v are one tensor,
+// qkv_proj, and gate and up another, gate_up_proj, as in vLLM.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <stop_token>
+
+#include "src/models/registry.h"
+
+namespace sluice {
+
+// Writes the file of the model's rank, model-rank-RANK-part-0.safetensors, to `directory`. `model`
+// has been built for that rank from the tensors of `index`. `block`: for what is copied. Throws
+// Error(refused) for weights that are stored quantized, Error(runtime) where files cannot be read
+// or written.
+void write_sharded_state(Model& model, const io::CheckpointIndex& index,
+                         const std::filesystem::path& directory, std::span<std::byte> block,
+                         const std::stop_token& stop);
+
+}  // namespace sluice
