@@ -116,7 +116,13 @@ void check_cut(const StoredMatrix& matrix, const WeightFormat& format, const Pie
   const int64_t whole = in_groups ? format.scale_cols : matrix.whole_inputs;
   if (piece.vector || cut.cols == piece.cols) return;
   const bool ordered = matrix.kept && matrix.kept->ordered;
-  if (ordered || cut.col % whole != 0 || cut.cols % whole != 0)
+  if (ordered)
+    fail(ErrorKind::refused,
+         "{} cannot be divided among ranks by its inputs, as its groups have inputs from all over "
+         "it "
+         "(activation order)",
+         piece.source);
+  if (cut.col % whole != 0 || cut.cols % whole != 0)
     fail(ErrorKind::refused,
          "{} cannot be divided among ranks by its inputs, as a rank's part is not whole groups of "
          "{}",
