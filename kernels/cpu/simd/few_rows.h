@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/simd/group_scales.h"
 #include "kernels/cpu/simd/streams.h"
+#include "quant/blocks.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
@@ -41,10 +42,6 @@ struct ByteSums {
   }
 };
 
-inline Vu next_line(const std::byte* from) {
-  __builtin_prefetch(from + kAheadBytes);
-  return load_bits(from);
-}
 inline Vu low_nibbles(Vu word) { return word & 0x0f0f0f0f; }
 inline Vu high_nibbles(Vu word) { return word >> 4 & 0x0f0f0f0f; }
 
@@ -62,7 +59,7 @@ struct ByteTable {
 };
 
 // Blocks in pieces of words, each of one line of codes or two. Groups of a piece: with kTwoGroups
-// each line has its own.
+// each line has its own. kAhead: bytes that lines are fetched ahead.
 template <DType kType>
 struct ByteBlock;
 
@@ -70,14 +67,15 @@ struct ByteBlock;
 template <int kFirst, int kWordsOfPiece, int kPiecesOfBlock, bool kGroupsOfLines>
 struct NibblePieces {
   static constexpr int kPieces = kPiecesOfBlock, kWords = kWordsOfPiece, kLines = 2;
+  static constexpr int64_t kAhead = kAheadBytes;
   static constexpr bool kTwoGroups = kGroupsOfLines;
   static constexpr int group(int piece, int line) { return kTwoGroups ? 2 * piece + line : piece; }
   static constexpr int quad(int piece, int word, int line) {
     return (2 * piece + line) * kWords + word;
   }
   static Vu nibbles(const std::byte* block, int piece, int word, int line) {
-    const std::byte* at = block + (kFirst + piece * kWords + word) * kCell;
-    return line == 0 ? low_nibbles(next_line(at)) : high_nibbles(load_bits(at));
+    const Vu both = load_bits(block + (kFirst + piece * kWords + word) * kCell);
+    return line == 0 ? low_nibbles(both) : high_nibbles(both);
   }
 };
 
@@ -144,13 +142,14 @@ struct ByteBlock<DType::nvfp4> : TableBlock<DType::nvfp4, NibblePieces<1, 2, 4, 
 template <>
 struct ByteBlock<DType::q8_0> {
   static constexpr int kPieces = 1, kWords = 8, kLines = 1;
+  static constexpr int64_t kAhead = kNearBytes;
   static constexpr bool kTwoGroups = false;
   explicit ByteBlock(const GroupedJob&) {}
   static constexpr int group(int, int) { return 0; }
   static constexpr int quad(int, int word, int) { return word; }
   static void scales(const BlockRows& rows) { rows.set_scale(0, rows.half(8)); }
   static Vu codes(const std::byte* block, int, int word, int) {
-    return next_line(block + word * kCell) ^ 0x80808080;
+    return load_bits(block + word * kCell) ^ 0x80808080;
   }
 };
 
@@ -159,6 +158,7 @@ struct ByteBlock<DType::q8_0> {
 template <>
 struct ByteBlock<DType::q6_k> {
   static constexpr int kPieces = 16, kWords = 4, kLines = 1;
+  static constexpr int64_t kAhead = kAheadBytes;
   static constexpr bool kTwoGroups = false;
   explicit ByteBlock(const GroupedJob&) {}
   static constexpr int group(int piece, int) { return piece; }
@@ -168,9 +168,8 @@ struct ByteBlock<DType::q6_k> {
     const int part = piece % 8 / 2;  // 32 columns of 128
     const std::byte* at = block + (piece / 8 * 16 + piece % 4 * 4 + word) * kCell;
     const std::byte* high_at = block + (32 + piece / 8 * 8 + piece % 2 * 4 + word) * kCell;
-    const Vu low = part < 2 ? low_nibbles(next_line(at)) : high_nibbles(load_bits(at));
-    const Vu high = part == 0 ? next_line(high_at) : load_bits(high_at);
-    return low | (high >> (part * 2) & 0x03030303) << 4;
+    const Vu both = load_bits(at), low = part < 2 ? low_nibbles(both) : high_nibbles(both);
+    return low | (load_bits(high_at) >> (part * 2) & 0x03030303) << 4;
   }
 };
 
@@ -211,12 +210,13 @@ struct ByteInputs {
   int64_t segments;
 };
 
-// One block of stored codes of some panels, from segment `first` of its block of integers on.
-template <class Kind, int kRows, int kPanels>
+// One block of stored codes of some panels, from segment `first` of its block of integers on. Its
+// lines are fetched in the order of memory, scales with them, one or two at each word.
+template <class Kind, int kBlockLines, int kRows, int kPanels>
 inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::byte* block,
                            int64_t apart, const ByteInputs<kRows>& in, int64_t first,
                            const Scratch& scratch, Vf (&sums)[kPanels][kRows]) {
-  constexpr int kSums = Kind::kTwoGroups ? 2 : 1;
+  constexpr int kSums = Kind::kTwoGroups ? 2 : 1, kSteps = Kind::kPieces * Kind::kWords;
   const uint32_t* x = in.x + first * (job.group_cols / 4);
 #pragma GCC unroll 2
   for (int p = 0; p < kPanels; ++p) {
@@ -232,13 +232,19 @@ inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::b
       for (int i = 0; i < kSums; ++i)
         of[p][i].start(in.start(first + Kind::group(piece, i)), in.segments * 4);
 #pragma GCC unroll 8
-    for (int w = 0; w < Kind::kWords; ++w)
+    for (int w = 0; w < Kind::kWords; ++w) {
+      const int step = piece * Kind::kWords + w;
 #pragma GCC unroll 2
-      for (int p = 0; p < kPanels; ++p)
+      for (int p = 0; p < kPanels; ++p) {
+        const std::byte* from = block + p * apart;
+#pragma GCC unroll 4
+        for (int l = step * kBlockLines / kSteps; l < (step + 1) * kBlockLines / kSteps; ++l)
+          fetch_ahead<Kind::kAhead>(from + l * kCell);
 #pragma GCC unroll 2
         for (int line = 0; line < Kind::kLines; ++line)
-          of[p][line % kSums].add(kind.codes(block + p * apart, piece, w, line),
-                                  x + Kind::quad(piece, w, line));
+          of[p][line % kSums].add(kind.codes(from, piece, w, line), x + Kind::quad(piece, w, line));
+      }
+    }
 #pragma GCC unroll 2
     for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 2
@@ -257,7 +263,9 @@ inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::b
 template <DType kType, int kRows, int kPanels>
 void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
                           const Scratch& scratch) {
-  const ByteBlock<kType> kind(job);
+  using Kind = ByteBlock<kType>;
+  constexpr int kLines = (Block<kType>::kLayout.bytes * 16 + 63) / 64;
+  const Kind kind(job);
   const int64_t blocks = job.cols / job.block_cols, panel_bytes = blocks * job.block_bytes;
   const int64_t in_block = kBlockCols / job.block_cols, apart = panels.apart * panel_bytes;
   const std::byte* block = job.codes + panels.first * panel_bytes;
@@ -267,8 +275,8 @@ void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
     Vf sums[kPanels][kRows] = {};
     const int64_t count = smaller(in_block, blocks - b * in_block);
     for (int64_t i = 0; i < count; ++i, block += job.block_bytes)
-      add_byte_block(job, kind, block, apart, in, i * (job.block_cols / job.group_cols), scratch,
-                     sums);
+      add_byte_block<Kind, kLines>(job, kind, block, apart, in,
+                                   i * (job.block_cols / job.group_cols), scratch, sums);
     for (int p = 0; p < kPanels; ++p)
       for (int r = 0; r < kRows; ++r) totals.of[p][r] += sums[p][r] * in.factors[r];
   }
@@ -300,7 +308,8 @@ void multiply_byte_runs(const GroupedJob& job, const StreamedPanels& panels,
       for (int64_t w = 0; w < words; ++w, from += kCell, x += 8 / kBits) {
 #pragma GCC unroll 4
         for (int p = 0; p < kPanels; ++p) {
-          const Vu word = next_line(from + p * apart);
+          fetch_ahead<kBits == 8 ? kNearBytes : kAheadBytes>(from + p * apart);
+          const Vu word = load_bits(from + p * apart);
           if (kBits == 8) {
             of[p].add(word, x);
             continue;
