@@ -44,6 +44,8 @@ struct ByteSums {
 
 inline Vu low_nibbles(Vu word) { return word & 0x0f0f0f0f; }
 inline Vu high_nibbles(Vu word) { return word >> 4 & 0x0f0f0f0f; }
+// Shifts right, or left where `bits` is negative.
+inline Vu shifted(Vu word, int bits) { return bits < 0 ? word << -bits : word >> bits; }
 
 // Bytes that nibbles stand for: `values`, more by `zero`.
 struct ByteTable {
@@ -108,9 +110,44 @@ struct ByteBlock<DType::q5_k> : NibblePieces<12, 8, 4, true> {
   explicit ByteBlock(const GroupedJob&) {}
   static void scales(const BlockRows& rows) { scales_of_k(rows); }
   static Vu codes(const std::byte* block, int piece, int word, int line) {
-    const Vu fifth = load_bits(block + (4 + word) * kCell) >> (2 * piece + line) & 0x01010101;
-    return nibbles(block, piece, word, line) | fifth << 4;
+    const Vu fifths = load_bits(block + (4 + word) * kCell);
+    return nibbles(block, piece, word, line) | (shifted(fifths, 2 * piece + line - 4) & 0x10101010);
   }
+};
+
+// Fifth bits of 32 columns that a word has in their order.
+struct FifthBits {
+  FifthBits() {
+    uint32_t bits[16];
+    for (uint32_t i = 0; i < 16; ++i)
+      bits[i] = ((i & 1) | (i & 4) << 6 | (i & 2) << 15 | (i & 8) << 21) << 4;
+    of_four = load(bits);
+  }
+  // Returns bytes with those of the columns first + (0, 2, 1, 3).
+  Vu of(Vu word, int first) const {
+    const auto index = reinterpret_cast<__m512i>(word >> first);  // of which four bits count
+    return as_bits(_mm512_permutexvar_ps(index, of_four));
+  }
+  Vf of_four;
+};
+template <>
+struct ByteBlock<DType::q5_0> : NibblePieces<1, 4, 1, false> {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { rows.set_scale(0, rows.half(5)); }
+  Vu codes(const std::byte* block, int piece, int word, int line) const {
+    return nibbles(block, piece, word, line) | fifth.of(load_bits(block), line * 16 + word * 4);
+  }
+  FifthBits fifth;
+};
+template <>
+struct ByteBlock<DType::q5_1> : NibblePieces<2, 4, 1, false> {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_q4_1(rows); }
+  Vu codes(const std::byte* block, int piece, int word, int line) const {
+    const Vu fifths = load_bits(block + kCell);
+    return nibbles(block, piece, word, line) | fifth.of(fifths, line * 16 + word * 4);
+  }
+  FifthBits fifth;
 };
 
 template <DType kType, class Pieces>
@@ -153,23 +190,52 @@ struct ByteBlock<DType::q8_0> {
   }
 };
 
-// Pieces of 16 columns. Low nibbles of 64 columns are with those of the next 64, and high bits with
-// those of 96 more.
-template <>
-struct ByteBlock<DType::q6_k> {
+// Pieces of 16 columns, each a group. 128 columns are four parts of 32, whose codes have bits in
+// the same words: those of a part are some bits above those of the part before.
+struct SixteenColumns {
   static constexpr int kPieces = 16, kWords = 4, kLines = 1;
   static constexpr int64_t kAhead = kAheadBytes;
   static constexpr bool kTwoGroups = false;
-  explicit ByteBlock(const GroupedJob&) {}
   static constexpr int group(int piece, int) { return piece; }
   static constexpr int quad(int piece, int word, int) { return piece * 4 + word; }
+  static constexpr int half(int piece) { return piece / 8; }
+  static constexpr int part(int piece) { return piece % 8 / 2; }
+  // Word of a part's eight.
+  static constexpr int of_part(int piece, int word) { return piece % 2 * 4 + word; }
+};
+
+template <>
+struct ByteBlock<DType::q2_k> : SixteenColumns {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_q2_k(rows); }
+  static Vu codes(const std::byte* block, int piece, int word, int) {
+    const Vu four = load_bits(block + (4 + half(piece) * 8 + of_part(piece, word)) * kCell);
+    return four >> (part(piece) * 2) & 0x03030303;
+  }
+};
+// The third bits of all eight parts are in the same words.
+template <>
+struct ByteBlock<DType::q3_k> : SixteenColumns {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_q3_k(rows); }
+  static Vu codes(const std::byte* block, int piece, int word, int) {
+    const int at = of_part(piece, word), eighth = half(piece) * 4 + part(piece);
+    const Vu four = load_bits(block + (8 + half(piece) * 8 + at) * kCell);
+    const Vu thirds = load_bits(block + at * kCell);
+    return (four >> (part(piece) * 2) & 0x03030303) | (shifted(thirds, eighth - 2) & 0x04040404);
+  }
+};
+// Low nibbles of two parts are with those of the next two.
+template <>
+struct ByteBlock<DType::q6_k> : SixteenColumns {
+  explicit ByteBlock(const GroupedJob&) {}
   static void scales(const BlockRows& rows) { scales_of_q6_k(rows); }
   static Vu codes(const std::byte* block, int piece, int word, int) {
-    const int part = piece % 8 / 2;  // 32 columns of 128
-    const std::byte* at = block + (piece / 8 * 16 + piece % 4 * 4 + word) * kCell;
-    const std::byte* high_at = block + (32 + piece / 8 * 8 + piece % 2 * 4 + word) * kCell;
-    const Vu both = load_bits(at), low = part < 2 ? low_nibbles(both) : high_nibbles(both);
-    return low | (load_bits(high_at) >> (part * 2) & 0x03030303) << 4;
+    const int at = of_part(piece, word), nibbles = half(piece) * 16 + part(piece) % 2 * 8 + at;
+    const Vu both = load_bits(block + nibbles * kCell);
+    const Vu high = load_bits(block + (32 + half(piece) * 8 + at) * kCell);
+    return (part(piece) < 2 ? low_nibbles(both) : high_nibbles(both)) |
+           (shifted(high, part(piece) * 2 - 4) & 0x30303030);
   }
 };
 
@@ -343,6 +409,14 @@ void multiply_byte_panels(const GroupedJob& job, const StreamedPanels& panels,
       return multiply_byte_blocks<DType::q4_0, kRows, kPanels>(job, panels, scratch);
     case DType::q4_1:
       return multiply_byte_blocks<DType::q4_1, kRows, kPanels>(job, panels, scratch);
+    case DType::q5_0:
+      return multiply_byte_blocks<DType::q5_0, kRows, kPanels>(job, panels, scratch);
+    case DType::q5_1:
+      return multiply_byte_blocks<DType::q5_1, kRows, kPanels>(job, panels, scratch);
+    case DType::q2_k:
+      return multiply_byte_blocks<DType::q2_k, kRows, kPanels>(job, panels, scratch);
+    case DType::q3_k:
+      return multiply_byte_blocks<DType::q3_k, kRows, kPanels>(job, panels, scratch);
     case DType::q4_k:
       return multiply_byte_blocks<DType::q4_k, kRows, kPanels>(job, panels, scratch);
     case DType::q5_k:
