@@ -54,14 +54,20 @@ Scratch scratch_of(int64_t rows, int64_t cols, int64_t segments) {
 std::optional<int> zero_of_bytes(const WeightFormat& format) {
   switch (format.dtype) {
     case DType::q4_1:
+    case DType::q5_1:
+    case DType::q2_k:
     case DType::q4_k:
     case DType::q5_k:
       return 0;
+    case DType::q3_k:
+      return 4;
     case DType::q4_0:
       return 8;
     case DType::mxfp4:
     case DType::nvfp4:
       return 12;
+    case DType::q5_0:
+      return 16;
     case DType::q6_k:
       return 32;
     case DType::q8_0:
@@ -181,8 +187,8 @@ void CpuKernels::choose_inputs(const WeightFormat& format, cpu::GroupedJob& job)
     if (job.group_cols % 4 == 0) zero = job.mins ? 0 : 128;
     job.narrow_words = narrow_words(format, job.group_cols);
   }
-  const bool room = zero == 0 || job.segments <= kMostStarts;
-  if (!ops_.multiplies_bytes || !zero || !room) return;
+  if (!ops_.multiplies_bytes || !zero) return;
+  if (*zero != 0 && job.segments > kMostStarts) return;  // no room for starts
   job.inputs = cpu::GroupedInputs::whole_bytes;
   job.zero = *zero;
 }

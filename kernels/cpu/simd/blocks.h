@@ -54,13 +54,16 @@ inline void decode_q8_0(const BlockRows& rows) {
   }
 }
 
-inline void decode_q2_k(const BlockRows& rows) {
+inline void scales_of_q2_k(const BlockRows& rows) {
   const Vf d = low_half(rows.word(20)), dmin = high_half(rows.word(20));
   for (int g = 0; g < 16; ++g) {
     const Vu both = byte_of(rows.word(g / 4), g % 4);
     rows.set_scale(g, d * floats(both & 15));
     rows.set_min(g, dmin * floats(both >> 4));
   }
+}
+inline void decode_q2_k(const BlockRows& rows) {
+  scales_of_q2_k(rows);
   for (int w = 0; w < 16; ++w) {
     const Vu word = rows.word(4 + w);
     for (int k = 0; k < 8; ++k) {
@@ -70,13 +73,16 @@ inline void decode_q2_k(const BlockRows& rows) {
   }
 }
 
-inline void decode_q3_k(const BlockRows& rows) {
+inline void scales_of_q3_k(const BlockRows& rows) {
   const Vf d = rows.half(27);
-  for (int g = 0; g < 16; ++g) {
-    const Vu low = byte_of(rows.word(24 + g % 8 / 4), g % 4) >> (g / 8 * 4) & 15;
-    const Vu high = byte_of(rows.word(26), g % 4) >> (g / 4 * 2) & 3;
-    rows.set_scale(g, d * (floats(low | high << 4) - 32));
+  for (int four = 0; four < 4; ++four) {
+    const Vu low = rows.word(24 + four % 2) >> (four / 2 * 4) & 0x0f0f0f0f;
+    const Vu codes = low | (rows.word(26) >> (four * 2) & 0x03030303) << 4;
+    for (int i = 0; i < 4; ++i) rows.set_scale(four * 4 + i, d * (floats(byte_of(codes, i)) - 32));
   }
+}
+inline void decode_q3_k(const BlockRows& rows) {
+  scales_of_q3_k(rows);
   for (int w = 0; w < 16; ++w) {
     const Vu word = rows.word(8 + w), mask = rows.word(w % 8);
     for (int k = 0; k < 8; ++k) {

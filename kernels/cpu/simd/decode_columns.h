@@ -29,7 +29,8 @@ inline void decode_columns(const GroupedJob& job, int64_t panel, int64_t first, 
     DecodedGroups to = into;
     for (int64_t col = 0; col < count; col += job.block_cols) {
       const BlockRows rows{block, to, lane, job.grid, job.code_values};
-      if (lane == 0) __builtin_prefetch(block + kAheadBytes);
+      for (int64_t line = 0; lane == 0 && line < job.block_bytes; line += kCell)
+        fetch_ahead(block + line);
       if (job.type == DType::u8) {
         decode_codes(job, rows);
       } else {

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/simd/group_scales.h"
 #include "kernels/cpu/simd/streams.h"
+#include "quant/blocks.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
@@ -41,12 +42,10 @@ struct ByteSums {
   }
 };
 
-inline Vu next_line(const std::byte* from) {
-  __builtin_prefetch(from + kAheadBytes);
-  return load_bits(from);
-}
 inline Vu low_nibbles(Vu word) { return word & 0x0f0f0f0f; }
 inline Vu high_nibbles(Vu word) { return word >> 4 & 0x0f0f0f0f; }
+// Shifts right, or left where `bits` is negative.
+inline Vu shifted(Vu word, int bits) { return bits < 0 ? word << -bits : word >> bits; }
 
 // Bytes that nibbles stand for: `values`, more by `zero`.
 struct ByteTable {
@@ -62,7 +61,7 @@ struct ByteTable {
 };
 
 // Blocks in pieces of words, each of one line of codes or two. Groups of a piece: with kTwoGroups
-// each line has its own.
+// each line has its own. kAhead: bytes that lines are fetched ahead.
 template <DType kType>
 struct ByteBlock;
 
@@ -70,14 +69,15 @@ struct ByteBlock;
 template <int kFirst, int kWordsOfPiece, int kPiecesOfBlock, bool kGroupsOfLines>
 struct NibblePieces {
   static constexpr int kPieces = kPiecesOfBlock, kWords = kWordsOfPiece, kLines = 2;
+  static constexpr int64_t kAhead = kAheadBytes;
   static constexpr bool kTwoGroups = kGroupsOfLines;
   static constexpr int group(int piece, int line) { return kTwoGroups ? 2 * piece + line : piece; }
   static constexpr int quad(int piece, int word, int line) {
     return (2 * piece + line) * kWords + word;
   }
   static Vu nibbles(const std::byte* block, int piece, int word, int line) {
-    const std::byte* at = block + (kFirst + piece * kWords + word) * kCell;
-    return line == 0 ? low_nibbles(next_line(at)) : high_nibbles(load_bits(at));
+    const Vu both = load_bits(block + (kFirst + piece * kWords + word) * kCell);
+    return line == 0 ? low_nibbles(both) : high_nibbles(both);
   }
 };
 
@@ -110,9 +110,44 @@ struct ByteBlock<DType::q5_k> : NibblePieces<12, 8, 4, true> {
   explicit ByteBlock(const GroupedJob&) {}
   static void scales(const BlockRows& rows) { scales_of_k(rows); }
   static Vu codes(const std::byte* block, int piece, int word, int line) {
-    const Vu fifth = load_bits(block + (4 + word) * kCell) >> (2 * piece + line) & 0x01010101;
-    return nibbles(block, piece, word, line) | fifth << 4;
+    const Vu fifths = load_bits(block + (4 + word) * kCell);
+    return nibbles(block, piece, word, line) | (shifted(fifths, 2 * piece + line - 4) & 0x10101010);
   }
+};
+
+// Fifth bits of 32 columns that a word has in their order.
+struct FifthBits {
+  FifthBits() {
+    uint32_t bits[16];
+    for (uint32_t i = 0; i < 16; ++i)
+      bits[i] = ((i & 1) | (i & 4) << 6 | (i & 2) << 15 | (i & 8) << 21) << 4;
+    of_four = load(bits);
+  }
+  // Returns bytes with those of the columns first + (0, 2, 1, 3).
+  Vu of(Vu word, int first) const {
+    const auto index = reinterpret_cast<__m512i>(word >> first);  // of which four bits count
+    return as_bits(_mm512_permutexvar_ps(index, of_four));
+  }
+  Vf of_four;
+};
+template <>
+struct ByteBlock<DType::q5_0> : NibblePieces<1, 4, 1, false> {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { rows.set_scale(0, rows.half(5)); }
+  Vu codes(const std::byte* block, int piece, int word, int line) const {
+    return nibbles(block, piece, word, line) | fifth.of(load_bits(block), line * 16 + word * 4);
+  }
+  FifthBits fifth;
+};
+template <>
+struct ByteBlock<DType::q5_1> : NibblePieces<2, 4, 1, false> {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_q4_1(rows); }
+  Vu codes(const std::byte* block, int piece, int word, int line) const {
+    const Vu fifths = load_bits(block + kCell);
+    return nibbles(block, piece, word, line) | fifth.of(fifths, line * 16 + word * 4);
+  }
+  FifthBits fifth;
 };
 
 template <DType kType, class Pieces>
@@ -144,33 +179,63 @@ struct ByteBlock<DType::nvfp4> : TableBlock<DType::nvfp4, NibblePieces<1, 2, 4, 
 template <>
 struct ByteBlock<DType::q8_0> {
   static constexpr int kPieces = 1, kWords = 8, kLines = 1;
+  static constexpr int64_t kAhead = kNearBytes;
   static constexpr bool kTwoGroups = false;
   explicit ByteBlock(const GroupedJob&) {}
   static constexpr int group(int, int) { return 0; }
   static constexpr int quad(int, int word, int) { return word; }
   static void scales(const BlockRows& rows) { rows.set_scale(0, rows.half(8)); }
   static Vu codes(const std::byte* block, int, int word, int) {
-    return next_line(block + word * kCell) ^ 0x80808080;
+    return load_bits(block + word * kCell) ^ 0x80808080;
   }
 };
 
-// Pieces of 16 columns. Low nibbles of 64 columns are with those of the next 64, and high bits with
-// those of 96 more.
-template <>
-struct ByteBlock<DType::q6_k> {
+// Pieces of 16 columns, each a group. 128 columns are four parts of 32, whose codes have bits in
+// the same words: those of a part are some bits above those of the part before.
+struct SixteenColumns {
   static constexpr int kPieces = 16, kWords = 4, kLines = 1;
+  static constexpr int64_t kAhead = kAheadBytes;
   static constexpr bool kTwoGroups = false;
-  explicit ByteBlock(const GroupedJob&) {}
   static constexpr int group(int piece, int) { return piece; }
   static constexpr int quad(int piece, int word, int) { return piece * 4 + word; }
+  static constexpr int half(int piece) { return piece / 8; }
+  static constexpr int part(int piece) { return piece % 8 / 2; }
+  // Word of a part's eight.
+  static constexpr int of_part(int piece, int word) { return piece % 2 * 4 + word; }
+};
+
+template <>
+struct ByteBlock<DType::q2_k> : SixteenColumns {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_q2_k(rows); }
+  static Vu codes(const std::byte* block, int piece, int word, int) {
+    const Vu four = load_bits(block + (4 + half(piece) * 8 + of_part(piece, word)) * kCell);
+    return four >> (part(piece) * 2) & 0x03030303;
+  }
+};
+// The third bits of all eight parts are in the same words.
+template <>
+struct ByteBlock<DType::q3_k> : SixteenColumns {
+  explicit ByteBlock(const GroupedJob&) {}
+  static void scales(const BlockRows& rows) { scales_of_q3_k(rows); }
+  static Vu codes(const std::byte* block, int piece, int word, int) {
+    const int at = of_part(piece, word), eighth = half(piece) * 4 + part(piece);
+    const Vu four = load_bits(block + (8 + half(piece) * 8 + at) * kCell);
+    const Vu thirds = load_bits(block + at * kCell);
+    return (four >> (part(piece) * 2) & 0x03030303) | (shifted(thirds, eighth - 2) & 0x04040404);
+  }
+};
+// Low nibbles of two parts are with those of the next two.
+template <>
+struct ByteBlock<DType::q6_k> : SixteenColumns {
+  explicit ByteBlock(const GroupedJob&) {}
   static void scales(const BlockRows& rows) { scales_of_q6_k(rows); }
   static Vu codes(const std::byte* block, int piece, int word, int) {
-    const int part = piece % 8 / 2;  // 32 columns of 128
-    const std::byte* at = block + (piece / 8 * 16 + piece % 4 * 4 + word) * kCell;
-    const std::byte* high_at = block + (32 + piece / 8 * 8 + piece % 2 * 4 + word) * kCell;
-    const Vu low = part < 2 ? low_nibbles(next_line(at)) : high_nibbles(load_bits(at));
-    const Vu high = part == 0 ? next_line(high_at) : load_bits(high_at);
-    return low | (high >> (part * 2) & 0x03030303) << 4;
+    const int at = of_part(piece, word), nibbles = half(piece) * 16 + part(piece) % 2 * 8 + at;
+    const Vu both = load_bits(block + nibbles * kCell);
+    const Vu high = load_bits(block + (32 + half(piece) * 8 + at) * kCell);
+    return (part(piece) < 2 ? low_nibbles(both) : high_nibbles(both)) |
+           (shifted(high, part(piece) * 2 - 4) & 0x30303030);
   }
 };
 
@@ -211,12 +276,13 @@ struct ByteInputs {
   int64_t segments;
 };
 
-// One block of stored codes of some panels, from segment `first` of its block of integers on.
-template <class Kind, int kRows, int kPanels>
+// One block of stored codes of some panels, from segment `first` of its block of integers on. Its
+// lines are fetched in the order of memory, scales with them, one or two at each word.
+template <class Kind, int kBlockLines, int kRows, int kPanels>
 inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::byte* block,
                            int64_t apart, const ByteInputs<kRows>& in, int64_t first,
                            const Scratch& scratch, Vf (&sums)[kPanels][kRows]) {
-  constexpr int kSums = Kind::kTwoGroups ? 2 : 1;
+  constexpr int kSums = Kind::kTwoGroups ? 2 : 1, kSteps = Kind::kPieces * Kind::kWords;
   const uint32_t* x = in.x + first * (job.group_cols / 4);
 #pragma GCC unroll 2
   for (int p = 0; p < kPanels; ++p) {
@@ -232,13 +298,19 @@ inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::b
       for (int i = 0; i < kSums; ++i)
         of[p][i].start(in.start(first + Kind::group(piece, i)), in.segments * 4);
 #pragma GCC unroll 8
-    for (int w = 0; w < Kind::kWords; ++w)
+    for (int w = 0; w < Kind::kWords; ++w) {
+      const int step = piece * Kind::kWords + w;
 #pragma GCC unroll 2
-      for (int p = 0; p < kPanels; ++p)
+      for (int p = 0; p < kPanels; ++p) {
+        const std::byte* from = block + p * apart;
+#pragma GCC unroll 4
+        for (int l = step * kBlockLines / kSteps; l < (step + 1) * kBlockLines / kSteps; ++l)
+          fetch_ahead<Kind::kAhead>(from + l * kCell);
 #pragma GCC unroll 2
         for (int line = 0; line < Kind::kLines; ++line)
-          of[p][line % kSums].add(kind.codes(block + p * apart, piece, w, line),
-                                  x + Kind::quad(piece, w, line));
+          of[p][line % kSums].add(kind.codes(from, piece, w, line), x + Kind::quad(piece, w, line));
+      }
+    }
 #pragma GCC unroll 2
     for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 2
@@ -257,7 +329,9 @@ inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::b
 template <DType kType, int kRows, int kPanels>
 void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
                           const Scratch& scratch) {
-  const ByteBlock<kType> kind(job);
+  using Kind = ByteBlock<kType>;
+  constexpr int kLines = (Block<kType>::kLayout.bytes * 16 + 63) / 64;
+  const Kind kind(job);
   const int64_t blocks = job.cols / job.block_cols, panel_bytes = blocks * job.block_bytes;
   const int64_t in_block = kBlockCols / job.block_cols, apart = panels.apart * panel_bytes;
   const std::byte* block = job.codes + panels.first * panel_bytes;
@@ -267,8 +341,8 @@ void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
     Vf sums[kPanels][kRows] = {};
     const int64_t count = smaller(in_block, blocks - b * in_block);
     for (int64_t i = 0; i < count; ++i, block += job.block_bytes)
-      add_byte_block(job, kind, block, apart, in, i * (job.block_cols / job.group_cols), scratch,
-                     sums);
+      add_byte_block<Kind, kLines>(job, kind, block, apart, in,
+                                   i * (job.block_cols / job.group_cols), scratch, sums);
     for (int p = 0; p < kPanels; ++p)
       for (int r = 0; r < kRows; ++r) totals.of[p][r] += sums[p][r] * in.factors[r];
   }
@@ -300,7 +374,8 @@ void multiply_byte_runs(const GroupedJob& job, const StreamedPanels& panels,
       for (int64_t w = 0; w < words; ++w, from += kCell, x += 8 / kBits) {
 #pragma GCC unroll 4
         for (int p = 0; p < kPanels; ++p) {
-          const Vu word = next_line(from + p * apart);
+          fetch_ahead<kBits == 8 ? kNearBytes : kAheadBytes>(from + p * apart);
+          const Vu word = load_bits(from + p * apart);
           if (kBits == 8) {
             of[p].add(word, x);
             continue;
@@ -334,6 +409,14 @@ void multiply_byte_panels(const GroupedJob& job, const StreamedPanels& panels,
       return multiply_byte_blocks<DType::q4_0, kRows, kPanels>(job, panels, scratch);
     case DType::q4_1:
       return multiply_byte_blocks<DType::q4_1, kRows, kPanels>(job, panels, scratch);
+    case DType::q5_0:
+      return multiply_byte_blocks<DType::q5_0, kRows, kPanels>(job, panels, scratch);
+    case DType::q5_1:
+      return multiply_byte_blocks<DType::q5_1, kRows, kPanels>(job, panels, scratch);
+    case DType::q2_k:
+      return multiply_byte_blocks<DType::q2_k, kRows, kPanels>(job, panels, scratch);
+    case DType::q3_k:
+      return multiply_byte_blocks<DType::q3_k, kRows, kPanels>(job, panels, scratch);
     case DType::q4_k:
       return multiply_byte_blocks<DType::q4_k, kRows, kPanels>(job, panels, scratch);
     case DType::q5_k:

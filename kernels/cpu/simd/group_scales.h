@@ -8,8 +8,15 @@ namespace {
 
 constexpr int64_t kCell = 64;                      // bytes
 constexpr int64_t kMostGroups = kGroupedCols / 8;  // whose scales are decoded at a time
-// Prefetch distance of stored codes.
-constexpr int64_t kAheadBytes = 4096;
+
+// Fetches stored codes of a panel ahead of those at hand, into L2: a core has more lines on their
+// way there than into L1. Codes of 8 bits, which take less time, are fetched less far ahead
+// (docs/benchmarks.md, "What decode depends on").
+constexpr int64_t kAheadBytes = 8192, kNearBytes = 1024;
+template <int64_t kBytes = kAheadBytes>
+inline void fetch_ahead(const std::byte* codes) {
+  __builtin_prefetch(codes + kBytes, 0, 2);
+}
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 

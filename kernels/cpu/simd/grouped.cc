@@ -332,7 +332,7 @@ template <int kPanels>
 inline void load_words(const std::byte* from, int64_t apart, Vu (&words)[kPanels]) {
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) {
-    __builtin_prefetch(from + p * apart + kAheadBytes);
+    fetch_ahead(from + p * apart);
     words[p] = load_bits(from + p * apart);
   }
 }
