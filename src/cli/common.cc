@@ -83,7 +83,7 @@ void check_load_format(const CommonOptions& o) {
   if (o.load_format == "auto") return;
   if (o.load_format == kDummy) {
     if (std::filesystem::is_directory(o.model_path)) return;
-    fail(ErrorKind::usage, "--load-format dummy: {} is no directory with a config.json",
+    fail(ErrorKind::usage, "--load-format dummy: {} is not a directory with a config.json",
          io::printable(o.model));
   }
   const std::string_view format = load_format_of(o.model_path);

@@ -22,9 +22,9 @@ namespace {
 std::vector<int32_t> text_ids(TextIds& text, Planner& planner) {
   if (text.read(static_cast<size_t>(planner.max_model_len()))) {
     fail(ErrorKind::usage,
-         "the prompt has {} tokens or more, but a sequence may have {} with its continuation "
-         "(--max-model-len)",
-         planner.max_model_len(), planner.max_model_len());
+         "the prompt has {0} tokens or more, but prompt and answer together may have {0}; shorten "
+         "it or raise --max-model-len",
+         planner.max_model_len());
   }
   planner.machine().hold_input({}, 0);
   return {text.ids().begin(), text.ids().end()};

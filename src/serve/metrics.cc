@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -47,11 +49,28 @@ double processor_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-uint64_t resident_bytes() {
-  std::ifstream in("/proc/self/statm");
+struct MemoryBytes {
   uint64_t all = 0, resident = 0;
-  in >> all >> resident;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+};
+
+MemoryBytes memory_bytes() {
+  std::ifstream in("/proc/self/statm");
+  MemoryBytes pages;
+  in >> pages.all >> pages.resident;
+  const auto size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return {.all = pages.all * size, .resident = pages.resident * size};
+}
+
+// Descriptors that the process has open, and the most that it may have.
+int64_t open_descriptors() {
+  std::error_code failed;
+  const std::filesystem::directory_iterator all("/proc/self/fd", failed);
+  return failed ? 0 : std::distance(begin(all), end(all)) - 1;  // less the one that lists them
+}
+uint64_t most_descriptors() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
 }
 
 // `text` within the quotes of a label.
@@ -82,6 +101,14 @@ class Writer {
   void add_info(std::string_view name, std::string_view help, std::string_view labels) {
     describe(out, name, "gauge", help);
     fmt::format_to(std::back_inserter(out), "{}{{{},{}}} 1\n", name, label_, labels);
+  }
+  using State = std::pair<std::string_view, int64_t>;
+  void add_states(std::string_view name, std::string_view help, std::string_view key,
+                  const std::array<State, 2>& states) {
+    describe(out, name, "gauge", help);
+    for (const auto& [state, value] : states)
+      fmt::format_to(std::back_inserter(out), "{}{{{},{}=\"{}\"}} {}\n", name, label_, key, state,
+                     value);
   }
   template <class Key>
   void add_each(std::string_view name, std::string_view help, std::string_view key,
@@ -114,7 +141,8 @@ void Histogram::write(std::string& out, std::string_view name, std::string_view 
   auto to = std::back_inserter(out);
   for (size_t i = 0; i < bounds_.size(); ++i) {
     below += counts_[i];
-    fmt::format_to(to, "{}_bucket{{{},le=\"{}\"}} {}\n", name, label, bounds_[i], below);
+    // The bound as Prometheus' clients write it, "1.0": boards select by it.
+    fmt::format_to(to, "{}_bucket{{{},le=\"{:#}\"}} {}\n", name, label, bounds_[i], below);
   }
   fmt::format_to(to, "{}_bucket{{{},le=\"+Inf\"}} {}\n{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name,
                  label, count_, name, label, sum_, name, label, count_);
@@ -141,6 +169,41 @@ void Metrics::set_facts(ServedFacts facts) {
   facts_ = std::move(facts);
   for (Histogram* tokens : {&prompt_, &generated_, &allowed_})
     *tokens = Histogram(token_bounds(facts_.max_model_len));
+}
+
+void Metrics::add_response(std::string_view path, std::string_view method, int status,
+                           double seconds) {
+  constexpr int kClass = 100;
+  const std::string handler(path);
+  ++responses_[{handler, std::string(method), status / kClass}];
+  auto& [count, sum] = durations_[handler];
+  ++count;
+  sum += seconds;
+}
+
+void Metrics::write_responses(std::string& out) const {
+  auto to = std::back_inserter(out);
+  describe(out, "http_requests_total", "counter", "Answered requests, by path and status.");
+  for (const auto& [key, count] : responses_) {
+    const auto& [handler, method, status] = key;
+    fmt::format_to(to, "http_requests_total{{handler=\"{}\",method=\"{}\",status=\"{}xx\"}} {}\n",
+                   handler, method, status, count);
+  }
+  constexpr std::string_view kName = "http_request_duration_seconds";
+  describe(out, kName, "summary", "Time to answer a request, its whole stream included [seconds].");
+  for (const auto& [handler, duration] : durations_)
+    fmt::format_to(to, "{0}_count{{handler=\"{1}\"}} {2}\n{0}_sum{{handler=\"{1}\"}} {3}\n", kName,
+                   handler, duration.count, duration.sum);
+}
+
+// Writes the steps of the engine as a histogram without bounds: vLLM's boards ask for its sum and
+// count.
+void Metrics::write_steps(const std::string& label, const EngineStats& s, std::string& out) {
+  constexpr std::string_view kName = "vllm:iteration_tokens_total";
+  describe(out, kName, "histogram", "Tokens of each pass over the model.");
+  fmt::format_to(std::back_inserter(out),
+                 "{0}_bucket{{{1},le=\"+Inf\"}} {2}\n{0}_sum{{{1}}} {3}\n{0}_count{{{1}}} {2}\n",
+                 kName, label, s.steps, s.rows);
 }
 
 void Metrics::add_result(const RequestResult& r, int64_t prompt_tokens, const Request& asked) {
@@ -172,12 +235,16 @@ void Metrics::write_process(std::string& out) const {
   add("gauge", "process_start_time_seconds", "Start of the process, in seconds of Unix time.",
       started_);
   add("counter", "process_cpu_seconds_total", "Processor time.", processor_seconds());
-  add("gauge", "process_resident_memory_bytes", "Resident memory.", resident_bytes());
+  const MemoryBytes memory = memory_bytes();
+  add("gauge", "process_resident_memory_bytes", "Resident memory.", memory.resident);
+  add("gauge", "process_virtual_memory_bytes", "Virtual memory.", memory.all);
+  add("gauge", "process_open_fds", "Open file descriptors.", open_descriptors());
+  add("gauge", "process_max_fds", "Most file descriptors that may be open.", most_descriptors());
 }
 
 std::string Metrics::text(std::string_view model, const LoopStatus& loop,
                           const ServerGauges& server) const {
-  const std::string label = fmt::format("model_name=\"{}\"", escaped(model));
+  const std::string label = fmt::format("model_name=\"{}\",engine=\"0\"", escaped(model));
   const EngineStats& s = loop.stats;
   Writer w(label);
   w.add("gauge", "vllm:num_requests_running", "Running sequences.", loop.running);
@@ -193,6 +260,16 @@ std::string Metrics::text(std::string_view model, const LoopStatus& loop,
         s.prompt_tokens);
   w.add("counter", "vllm:prefix_cache_hits_total", "Tokens found in the KV cache.",
         s.prefix_tokens);
+  w.add("counter", "vllm:prompt_tokens_cached_total", "Prompt tokens found in the KV cache.",
+        s.prefix_tokens);
+  w.add_each<std::string>("vllm:prompt_tokens_by_source_total",
+                          "Prompt tokens, by where their keys came from.", "source",
+                          {{"local_compute", static_cast<uint64_t>(std::max<int64_t>(
+                                                 0, s.prompt_tokens - s.prefix_tokens))},
+                           {"local_cache_hit", static_cast<uint64_t>(s.prefix_tokens)}});
+  w.add("counter", "vllm:spec_decode_num_draft_tokens_total", "Draft tokens.", s.drafted);
+  w.add("counter", "vllm:spec_decode_num_accepted_tokens_total", "Accepted draft tokens.",
+        s.accepted);
   w.add("counter", "vllm:num_preemptions_total", "Preemptions of sequences.", s.preemptions);
   w.add("counter", "sluice:steps_total", "Passes over the model.", s.steps);
   w.add("gauge", "sluice:connections", "Open connections.", server.connections);
@@ -201,6 +278,10 @@ std::string Metrics::text(std::string_view model, const LoopStatus& loop,
   w.add("gauge", "sluice:memory_used_bytes", "Memory leased from the budget [bytes].",
         server.memory_used);
   w.add("gauge", "sluice:memory_budget_bytes", "Memory budget [bytes].", server.memory_budget);
+  w.add_states("vllm:num_requests_waiting_by_reason", "Waiting sequences, by reason.", "reason",
+               {{{"capacity", loop.waiting}, {"deferred", 0}}});
+  w.add_states("vllm:engine_sleep_state", "1: the state that the model is in.", "sleep_state",
+               {{{"awake", !server.sleeping}, {"discard_all", server.sleeping}}});
   w.add_each("vllm:request_success_total", "Finished sequences, by reason.", "finished_reason",
              ended_);
   w.add_each("sluice:requests_refused_total", "Refused requests, by HTTP status.", "status",
@@ -212,6 +293,8 @@ std::string Metrics::text(std::string_view model, const LoopStatus& loop,
   w.add_info("sluice:build_info", "Version of the program.",
              fmt::format("version=\"{}\"", escaped(facts_.version)));
   write_process(w.out);
+  write_responses(w.out);
+  write_steps(label, s, w.out);
   write_histograms(label, w.out);
   return std::move(w.out);
 }

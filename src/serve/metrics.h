@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "src/engine/engine_loop.h"
@@ -47,6 +48,7 @@ struct ServerGauges {
   uint64_t request_memory = 0;  // bytes
   uint64_t memory_used = 0;     // of the ledger
   uint64_t memory_budget = 0;
+  bool sleeping = false;
 };
 
 // Not thread-safe.
@@ -59,6 +61,8 @@ class Metrics {
   void add_result(const RequestResult& result, int64_t prompt_tokens, const Request& asked);
   void add_abort() { ++ended_["abort"]; }
   void add_refusal(int status) { ++refused_[status]; }
+  // Counts an answer after so many seconds. Paths and methods are a server's own, and so few.
+  void add_response(std::string_view path, std::string_view method, int status, double seconds);
   double mean_seconds() const { return whole_.mean(); }  // of a request
 
   std::string text(std::string_view model, const LoopStatus& loop,
@@ -66,10 +70,19 @@ class Metrics {
 
  private:
   void write_process(std::string& out) const;
+  void write_responses(std::string& out) const;
+  static void write_steps(const std::string& label, const EngineStats& s, std::string& out);
   void write_histograms(const std::string& label, std::string& out) const;
 
   std::map<std::string, uint64_t, std::less<>> ended_;  // by finish_reason
   std::map<int, uint64_t, std::less<>> refused_;        // by status
+  // By path, method and status / 100.
+  std::map<std::tuple<std::string, std::string, int>, uint64_t> responses_;
+  struct Duration {
+    uint64_t count = 0;
+    double sum = 0;  // seconds
+  };
+  std::map<std::string, Duration> durations_;  // by path
   Histogram first_token_, each_token_, between_tokens_, whole_, queue_, prefill_, decode_,
       computed_;
   Histogram prompt_, generated_, allowed_, choices_;

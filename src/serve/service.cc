@@ -184,7 +184,8 @@ Reply Service::look(const Route& route, std::string_view path, int64_t connectio
                                     {.connections = connections,
                                      .request_memory = memory_.used(),
                                      .memory_used = ledger.used(Place::host),
-                                     .memory_budget = ledger.budget(Place::host).value_or(0)}),
+                                     .memory_budget = ledger.budget(Place::host).value_or(0),
+                                     .sleeping = phase_ == Phase::sleeping}),
               .type = "text/plain; version=0.0.4; charset=utf-8"};
     }
     default:

@@ -187,7 +187,7 @@ class ServeTest(ServedCase):
         memory = self.server.get("/v1/memory")[1]
         self.assertLessEqual(memory["used"]["host"], memory["budget"])
         self.assertGreater(memory["kv_blocks"]["all"], 0)
-        self.assertIn('vllm:generation_tokens_total{model_name="demo"}', self.server.get("/metrics")[1])
+        self.assertIn('vllm:generation_tokens_total{model_name="demo",engine="0"}', self.server.get("/metrics")[1])
         named = {"model": str(self.model), "prompt": "x", "max_tokens": 1}
         self.assertEqual(self.server.post("/v1/completions", named)[1]["model"], "demo")
 

@@ -140,9 +140,20 @@ TEST(Metrics, EachLineIsOnesThatPrometheusReads) {
   asked.max_tokens = 30;
   metrics.add_result(result, 7, asked);
   metrics.add_refusal(429);
-  const std::string text = metrics.text("a \"b\"\n", {}, {});
+  metrics.add_response("/v1/completions", "POST", 200, 0.5);
+  metrics.add_response("/v1/completions", "POST", 204, 1);
+  metrics.add_response("/v1/completions", "POST", 503, 0.25);
+  LoopStatus loop;
+  loop.waiting = 2;
+  loop.stats.prompt_tokens = 30;
+  loop.stats.prefix_tokens = 16;
+  loop.stats.drafted = 8;
+  loop.stats.accepted = 5;
+  loop.stats.steps = 3;
+  loop.stats.rows = 21;
+  const std::string text = metrics.text("a \"b\"\n", loop, {.sleeping = true});
   auto has = [&](const std::string& line) { return text.find(line + "\n") != std::string::npos; };
-  const std::string label = R"(model_name="a \"b\" ")";
+  const std::string label = R"(model_name="a \"b\" ",engine="0")";
   EXPECT_TRUE(has("vllm:request_success_total{" + label + ",finished_reason=\"stop\"} 1")) << text;
   EXPECT_TRUE(has("sluice:requests_refused_total{" + label + ",status=\"429\"} 1"));
   EXPECT_TRUE(has("vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"0.02\"} 0"));
@@ -150,15 +161,34 @@ TEST(Metrics, EachLineIsOnesThatPrometheusReads) {
   EXPECT_TRUE(has("vllm:request_time_per_output_token_seconds_sum{" + label + "} 0.25"));
   // The panels of vLLM's board read these.
   EXPECT_TRUE(has("vllm:inter_token_latency_seconds_count{" + label + "} 2"));
-  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"5\"} 0"));
-  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"10\"} 1"));
-  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"50\"} 1"));
-  EXPECT_FALSE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"100\"} 1"));
+  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"5.0\"} 0"));
+  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"10.0\"} 1"));
+  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"50.0\"} 1"));
+  EXPECT_FALSE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"100.0\"} 1"));
   EXPECT_TRUE(has("vllm:request_generation_tokens_sum{" + label + "} 3"));
   EXPECT_TRUE(has("vllm:request_max_num_generation_tokens_sum{" + label + "} 30"));
   EXPECT_TRUE(has("sluice:build_info{" + label + ",version=\"1\"} 1"));
   EXPECT_NE(text.find("\nvllm:cache_config_info{" + label + ",block_size=\"16\""), text.npos);
-  EXPECT_NE(text.find("\nprocess_start_time_seconds "), text.npos);
+  for (const char* name : {"start_time_seconds", "cpu_seconds_total", "resident_memory_bytes",
+                           "virtual_memory_bytes", "open_fds", "max_fds"})
+    EXPECT_NE(text.find(std::string("\nprocess_") + name + " "), text.npos) << name;
+  // The boards of instances, KV caches and drafts read these.
+  EXPECT_TRUE(has("vllm:prompt_tokens_by_source_total{" + label + ",source=\"local_compute\"} 14"));
+  EXPECT_TRUE(
+      has("vllm:prompt_tokens_by_source_total{" + label + ",source=\"local_cache_hit\"} 16"));
+  EXPECT_TRUE(has("vllm:prompt_tokens_cached_total{" + label + "} 16"));
+  EXPECT_TRUE(has("vllm:spec_decode_num_draft_tokens_total{" + label + "} 8"));
+  EXPECT_TRUE(has("vllm:spec_decode_num_accepted_tokens_total{" + label + "} 5"));
+  EXPECT_TRUE(has("vllm:iteration_tokens_total_sum{" + label + "} 21"));
+  EXPECT_TRUE(has("vllm:iteration_tokens_total_count{" + label + "} 3"));
+  EXPECT_TRUE(has("vllm:num_requests_waiting_by_reason{" + label + ",reason=\"capacity\"} 2"));
+  EXPECT_TRUE(has("vllm:engine_sleep_state{" + label + ",sleep_state=\"awake\"} 0"));
+  EXPECT_TRUE(has("vllm:engine_sleep_state{" + label + ",sleep_state=\"discard_all\"} 1"));
+  const std::string handler = "handler=\"/v1/completions\"";
+  EXPECT_TRUE(has("http_requests_total{" + handler + ",method=\"POST\",status=\"2xx\"} 2"));
+  EXPECT_TRUE(has("http_requests_total{" + handler + ",method=\"POST\",status=\"5xx\"} 1"));
+  EXPECT_TRUE(has("http_request_duration_seconds_count{" + handler + "} 3"));
+  EXPECT_TRUE(has("http_request_duration_seconds_sum{" + handler + "} 1.75"));
 }
 
 }  // namespace

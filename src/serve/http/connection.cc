@@ -186,6 +186,12 @@ void Connection::begin_entry() {
 void Connection::end_entry() {
   log::debug("{} {} {} {}", entry_.method, entry_.path, entry_.status, entry_.request_id);
   if (hub_.log) hub_.log->add(entry_);
+  const Route* route = find_route(entry_.path);
+  if (route == nullptr || !route->needs_key) return;  // probes are not counted
+  const std::chrono::duration<double> took = AccessEntry::Clock::now() - entry_.began;
+  const bool usual = entry_.method == route->method;
+  hub_.service.metrics().add_response(route->path, usual ? route->method : "other", entry_.status,
+                                      took.count());
 }
 
 asio::awaitable<void> Connection::answer() {
