@@ -36,8 +36,9 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
   const Piece& piece = param.param->pieces[tensor.piece];
   if (tensor.stored->bytes == 0 || tensor.source > 0) return std::nullopt;
   if (tensor.origin == Origin::checkpoint) {
-    bool packed = param.format.layout == WeightLayout::packed;
-    if (tensor.group == ScaleGroup::none || !packed) return std::nullopt;
+    // A GPU encodes into its own memory.
+    bool by_cpu = plan.matrix_layout == MatrixLayout::packed;
+    if (tensor.group == ScaleGroup::none || !by_cpu) return std::nullopt;
     // A transposed tensor is encoded in parts of all its panels.
     if (tensor.transposed) return std::nullopt;
     // Padded to a panel it could be larger than what it is made of.
