@@ -64,13 +64,14 @@ TEST_F(HostRowsOf, ARuleForcesFewRowsAndExpertsCountByTheirUse) {
 }
 
 // The format and the bytes of what the CPU multiplies are those of its panels.
-TEST_F(HostRowsOf, OnlyHostMemoryHasPanels) {
+TEST_F(HostRowsOf, HostMemoryHasPanelsOfAllFormats) {
   ReadPlan all = plan(MatrixLayout::by_codes);
   set_host_rows(all, 20, {});
   for (Tier tier : {Tier::device, Tier::host}) {
     set_placement(all, Placement(all.params.size(), tier));
     for (const ParamPlan& p : all.params) {
-      const bool panels = tier == Tier::host && p.host_rows > 0;
+      const bool panels =
+          p.format.layout == WeightLayout::packed || (tier == Tier::host && p.host_rows > 0);
       EXPECT_EQ(p.kept_format().layout == WeightLayout::packed, panels) << p.param->path;
       EXPECT_EQ(p.kept_storage(), storage_bytes(p.kept_format(), p.param->rows, p.param->cols));
     }
