@@ -38,7 +38,8 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
   if (tensor.origin == Origin::checkpoint) {
     // A GPU encodes into its own memory.
     bool by_cpu = plan.matrix_layout == MatrixLayout::packed;
-    if (tensor.group == ScaleGroup::none || !by_cpu) return std::nullopt;
+    bool packed = param.format.layout == WeightLayout::packed;
+    if (tensor.group == ScaleGroup::none || !by_cpu || !packed) return std::nullopt;
     // A transposed tensor is encoded in parts of all its panels.
     if (tensor.transposed) return std::nullopt;
     // Padded to a panel it could be larger than what it is made of.
