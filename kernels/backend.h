@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/kernels.h"
+#include "quant/matrix_layout.h"
 #include "src/device/device.h"
 
 namespace sluice {
@@ -28,7 +29,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual Device& device() const = 0;
   // Layout of the matrices of linear layers.
-  virtual WeightLayout matrix_layout() const = 0;
+  virtual MatrixLayout matrix_layout() const = 0;
 
   // Throws Error(refused) for a KV cache that the kernels do not support.
   virtual void check_supported(const KvCache& cache) const = 0;
@@ -42,8 +43,8 @@ class Backend {
   virtual WorkspaceBytes encoder_bytes(uint64_t slot_bytes) const = 0;
   virtual std::unique_ptr<Encoder> encoder(uint64_t slot_bytes, const Workspace& memory) const = 0;
 
-  // Writes a packed weight in the layout of matrix_layout(), of whole panels. Both are in the
-  // device's memory; work of `stream`. Only for devices with memory of their own.
+  // Writes a packed weight, of whole panels, in plain rows, which its format has on the device.
+  // Both are in the device's memory; work of `stream`. Only for devices with memory of their own.
   virtual void unpack(const Weight& /*packed*/, const Weight& /*to*/,
                       DeviceStream& /*stream*/) const {
     check(false, "unpack: a device whose matrices are not packed");

@@ -2,6 +2,7 @@
 
 #include "quant/blocks.h"
 #include "quant/groups.h"
+#include "quant/matrix_layout.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -23,6 +24,19 @@ uint64_t codes_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
 }
 
 }  // namespace
+
+WeightLayout layout_of(MatrixLayout device, const WeightFormat& format) {
+  if (device == MatrixLayout::packed) return WeightLayout::packed;
+  const bool panels =
+      !is_grouped(format) &&
+      (format.dtype == DType::bf16 || format.dtype == DType::f8_e4m3 || format.dtype == DType::i8);
+  return panels ? WeightLayout::packed : WeightLayout::rows;
+}
+
+WeightFormat with_layout(MatrixLayout device, WeightFormat format) {
+  format.layout = layout_of(device, format);
+  return format;
+}
 
 int64_t panel_scales(const WeightFormat& format, int64_t cols) {
   switch (format.scales) {

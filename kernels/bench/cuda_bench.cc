@@ -41,12 +41,12 @@ struct Scheme {
   WeightFormat format;
 };
 constexpr Scheme kSchemes[] = {
-    {"none", {DType::bf16, WeightLayout::rows, ScaleKind::none}},
-    {"fp8", {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row}},
-    {"fp8_dynamic", {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row, true}},
+    {"none", {DType::bf16, WeightLayout::packed, ScaleKind::none}},
+    {"fp8", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row}},
+    {"fp8_dynamic", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row, true}},
     {"fp8_dynamic_per_block",
-     {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_block, true, true}},
-    {"int8", {DType::i8, WeightLayout::rows, ScaleKind::per_row, true}},
+     {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_block, true, true}},
+    {"int8", {DType::i8, WeightLayout::packed, ScaleKind::per_row, true}},
 };
 
 class Bench {

@@ -23,9 +23,9 @@ struct Format {
   WeightFormat format;
 };
 constexpr Format kFormats[] = {
-    {"none", {DType::bf16, WeightLayout::rows, ScaleKind::none}},
-    {"fp8", {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row}},
-    {"int8", {DType::i8, WeightLayout::rows, ScaleKind::per_row, true}},
+    {"none", {DType::bf16, WeightLayout::packed, ScaleKind::none}},
+    {"fp8", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row}},
+    {"int8", {DType::i8, WeightLayout::packed, ScaleKind::per_row, true}},
 };
 
 class ExpertBench {
@@ -52,10 +52,13 @@ class ExpertBench {
 
   void few(const Format& f, const std::function<void(const ExpertRate&)>& found) {
     const ExpertWeights w = weights(f.format);
+    const int64_t cell = cell_cols(f.format.dtype);
     for (int64_t rows : {1, 4, 16}) {
-      const cuda::ExpertInput x{.rounded = {at<uint16_t>(2), rows, kHidden, scales(f)}};
-      const cuda::Bf16Rows inner{at<uint16_t>(3), rows * kUsed, kWidth, scales(f)};
-      const cuda::ExpertInner to{.rounded = {at<uint16_t>(3), rows * kUsed, kWidth, {}}};
+      const cuda::ExpertInput x{
+          .rounded = {at<uint16_t>(2), rows, kHidden, scales(f), false, cell}};
+      const cuda::Bf16Rows inner{at<uint16_t>(3), rows * kUsed, kWidth, scales(f), false, cell};
+      const cuda::ExpertInner to{
+          .rounded = {at<uint16_t>(3), rows * kUsed, kWidth, {}, false, cell}};
       const Tensor y{memory_[4].data(), DType::f32, rows, kHidden, kHidden};
       const auto each = static_cast<double>(rows * kUsed * kWidth * kHidden * bytes_of(f));
       const double up = seconds_of([&](const ExpertChoices& choices) {

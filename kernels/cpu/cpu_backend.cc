@@ -9,7 +9,7 @@ class CpuBackend final : public Backend {
   CpuBackend(Isa isa, ThreadPool& pool) : isa_(isa), pool_(pool), device_(make_host_device()) {}
 
   Device& device() const override { return *device_; }
-  WeightLayout matrix_layout() const override { return WeightLayout::packed; }
+  MatrixLayout matrix_layout() const override { return MatrixLayout::packed; }
   void check_supported(const KvCache&) const override {}  // all that a checkpoint may have
 
   WorkspaceBytes kernels_bytes(const WorkspaceNeeds& needs) const override {

@@ -16,7 +16,7 @@ class CudaBackend final : public Backend {
       : device_(std::move(device)), gemm_(std::move(gemm)) {}
 
   Device& device() const override { return *device_; }
-  WeightLayout matrix_layout() const override { return WeightLayout::rows; }
+  MatrixLayout matrix_layout() const override { return MatrixLayout::by_codes; }
 
   void check_supported(const KvCache& cache) const override {
     for (int64_t dim : {cache.key_dim, cache.value_dim}) {

@@ -74,7 +74,9 @@ void CudaKernels::add_norm(Tensor residual, Tensor x, const Weight& weight,
 }
 
 void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
-  if (x.rows > kFewRows && gemm_ != nullptr && linear_many_fits(w, compute_) &&
+  // Panels are read twice sooner than they are put into rows and read again.
+  const int64_t few = (w.format.layout == WeightLayout::packed ? 2 : 1) * kFewRows;
+  if (x.rows > few && gemm_ != nullptr && linear_many_fits(w, compute_) &&
       linear_many_rows(x, w, bias, *gemm_, scratch_, y, stream_.handle()))
     return;
   check(few_rows_workspace_bytes(w.cols) <= scratch_.size(), "linear: workspace");

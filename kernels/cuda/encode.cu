@@ -2,11 +2,13 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/panels.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/simt.h"
 #include "quant/encode_groups.h"
 #include "quant/group_codes.h"
 #include "quant/groups.h"
+#include "quant/matrix_layout.h"
 
 namespace sluice::cuda {
 namespace {
@@ -105,9 +107,47 @@ __device__ inline void add_to_stats(const Tally& mine, int64_t elements, EncodeS
   atomicAdd(reinterpret_cast<Count*>(&stats->elements), static_cast<Count>(elements));
 }
 
+// Where the codes of the source's elements go.
+struct Destination {
+  std::byte* to;        // the first row's first column; in panels, the first row's panel
+  int64_t cols;         // of a row
+  int64_t panel_bytes;  // 0: plain rows
+  int64_t first_col;    // in panels
+
+  template <DType kTo>
+  __device__ auto* at(int64_t row, int64_t col) const {
+    using Code = typename Element<kTo>::Code;
+    if constexpr (kInPanels<kTo>) {
+      if (panel_bytes > 0)
+        return reinterpret_cast<Code*>(to + row / kPanelRows * panel_bytes +
+                                       code_place<kTo>(row, first_col + col));
+    }
+    return reinterpret_cast<Code*>(to) + row * cols + col;
+  }
+};
+
+// Stores neighbouring codes of a row; in panels, as many at once as lie together.
+template <DType kTo, class Code, int kWidth>
+__device__ void store_codes(const Destination& to, int64_t row, int64_t col,
+                            const Vec<Code, kWidth>& codes) {
+  constexpr int kTogether = kWidth == 1 ? 1 : kTo == DType::i8 && kWidth >= 4 ? 4 : 2;
+  if (to.panel_bytes == 0) return store_as(to.template at<kTo>(row, col), codes);
+  for (int i = 0; i < kWidth; i += kTogether) {
+    Vec<Code, kTogether> part;
+    for (int j = 0; j < kTogether; ++j) part.at[j] = codes.at[i + j];
+    store_as(to.template at<kTo>(row, col + i), part);
+  }
+}
+
+// Zeros in a row's columns [begin, end), of panels.
+template <DType kTo>
+__device__ void clear_columns(const Destination& to, int64_t row, int64_t begin, int64_t end) {
+  for (int64_t c = begin + threadIdx.x; c < end; c += kThreads)
+    *to.template at<kTo>(row, c) = kTo == DType::i8 ? 128 : 0;
+}
+
 template <DType kStored, DType kTo, int kWidth>
-__device__ void encode_area(const Area& area, float scale, std::byte* to, int64_t to_cols,
-                            Tally& tally) {
+__device__ void encode_area(const Area& area, float scale, const Destination& to, Tally& tally) {
   using From = Element<kStored>;
   using Into = Element<kTo>;
   using Codes = Vec<typename Into::Code, kWidth>;
@@ -123,7 +163,7 @@ __device__ void encode_area(const Area& area, float scale, std::byte* to, int64_
       }
       tally.add(value, Into::decode(codes.at[i]) * scale);
     }
-    store_as(reinterpret_cast<typename Into::Code*>(to) + row * to_cols + col, codes);
+    store_codes<kTo>(to, area.first_row + row, area.first_col + col, codes);
   });
 }
 
@@ -139,11 +179,11 @@ struct KernelArgs {
   int64_t rows, cols;
   ScaleGroup group;
   const float* tensor_amax;
-  bool has_scales;    // row scales are there
-  std::byte* to;      // the first row's first column
-  int64_t to_cols;    // of a row
-  float* scales;      // of that row, or of its panel's first block
-  int64_t to_blocks;  // of a panel
+  bool has_scales;  // row scales are there
+  Destination to;
+  int64_t padded_cols;  // of the source's, with those that fill the last cell of panels
+  float* scales;        // of the first row, or of its panel's first block
+  int64_t to_blocks;    // of a panel
   EncodeStats* stats;
 };
 
@@ -152,6 +192,11 @@ template <DType kStored, DType kTo, int kWidth>
 __global__ void __launch_bounds__(kThreads) encode_rows(KernelArgs a) {
   auto& shared = shared_memory<Shared>();
   const int64_t row = blockIdx.x;
+  if (row >= a.rows) {  // fills the panel
+    clear_columns<kTo>(a.to, row, 0, a.padded_cols);
+    if (dtype_is_code(kTo) && threadIdx.x == 0) a.scales[row] = 1;
+    return;
+  }
   const Area area{a.source, row, 0, 1, static_cast<int>(a.cols)};
   float scale = 1;
   if constexpr (dtype_is_code(kTo)) {
@@ -166,9 +211,8 @@ __global__ void __launch_bounds__(kThreads) encode_rows(KernelArgs a) {
     }
   }
   Tally tally;
-  encode_area<kStored, kTo, kWidth>(
-      area, scale, a.to + row * a.to_cols * static_cast<int>(sizeof(typename Element<kTo>::Code)),
-      a.to_cols, tally);
+  encode_area<kStored, kTo, kWidth>(area, scale, a.to, tally);
+  clear_columns<kTo>(a.to, row, a.cols, a.padded_cols);
   add_to_stats(tally, a.cols, a.stats, shared);
 }
 
@@ -185,7 +229,12 @@ __global__ void __launch_bounds__(kThreads) encode_blocks(KernelArgs a) {
   const int64_t panel = row / kPanelRows + threadIdx.x;
   if (threadIdx.x * kPanelRows < rows) a.scales[panel * a.to_blocks + blockIdx.x] = scale;
   Tally tally;
-  encode_area<kStored, kTo, kWidth>(area, scale, a.to + row * a.to_cols + col, a.to_cols, tally);
+  encode_area<kStored, kTo, kWidth>(area, scale, a.to, tally);
+  if (a.to.panel_bytes > 0) {  // the last blocks fill panels and cells
+    const int64_t end = col + cols < a.cols ? col + cols : a.padded_cols;
+    for (int64_t r = row; r < ceil_div(row + rows, kPanelRows) * kPanelRows; ++r)
+      clear_columns<kTo>(a.to, r, r < row + rows ? col + cols : col, end);
+  }
   add_to_stats(tally, rows * cols, a.stats, shared);
 }
 
@@ -329,8 +378,10 @@ constexpr int kVector = 16 / (kStored == DType::f64                        ? 8
 template <DType kStored, DType kTo, int kWidth>
 void launch_encode(const EncodeArgs& a, const KernelArgs& args, Stream stream) {
   if (a.group != ScaleGroup::block) {
+    const int64_t rows =
+        args.to.panel_bytes > 0 ? ceil_div(a.rows, kPanelRows) * kPanelRows : a.rows;
     launch(encode_rows<kStored, kTo, kWidth>,
-           {{static_cast<uint32_t>(a.rows)}, {kThreads}, sizeof(Shared)}, stream, args);
+           {{static_cast<uint32_t>(rows)}, {kThreads}, sizeof(Shared)}, stream, args);
   } else if constexpr (dtype_is_code(kTo)) {
     launch(encode_blocks<kStored, kTo, kWidth>,
            {{static_cast<uint32_t>(ceil_div(a.cols(), kScaleBlock)),
@@ -386,14 +437,19 @@ void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, S
     return encode_to_groups(a, tensor_amax, stats, stream);
   }
   check_encode(a);
-  check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
+  const bool panels = a.to.format.layout == WeightLayout::packed;
+  check(!panels || layout_of(MatrixLayout::by_codes, a.to.format) == WeightLayout::packed,
+        "panels of codes that a device has in them");
   check_source(a.source, a.stored, a.source_stride | a.run_stride | a.element_stride());
   if (a.rows == 0 || a.to.cols == 0) return;
   const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);
   const int64_t first_scale = a.group == ScaleGroup::block
                                   ? a.first_row / kPanelRows * blocks + a.first_col / kScaleBlock
                                   : a.first_row;
-  std::byte* const first = a.to.data + element_offset(a.to, a.first_row, a.first_col);
+  std::byte* const first = a.to.data + element_offset(a.to, a.first_row, panels ? 0 : a.first_col);
+  const bool to_the_end = panels && a.first_col + a.cols() == a.to.cols;
+  const int64_t cell = panels ? cell_cols(a.to.format.dtype) : 1;
+  const Destination to{first, a.to.cols, panel_step(a.to), a.first_col};
   const KernelArgs args{
       .source = {a.source, a.source_stride, a.run_rows, a.run_stride, a.element_stride()},
       .rows = a.rows,
@@ -401,23 +457,23 @@ void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, S
       .group = a.group,
       .tensor_amax = tensor_amax,
       .has_scales = a.row_scales != nullptr,
-      .to = first,
-      .to_cols = a.to.cols,
+      .to = to,
+      .padded_cols = to_the_end ? ceil_div(a.cols(), cell) * cell : a.cols(),
       .scales = a.to.scales == nullptr ? nullptr : a.to.scales + first_scale,
       .to_blocks = blocks,
       .stats = stats};
   with_dtype<DType::f64, DType::f32, DType::f16, DType::bf16>(a.stored, [&](auto stored) {
     with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(
-        a.to.format.dtype, [&](auto to) {
-          constexpr int kWidth = kVector<stored(), to()>;
+        a.to.format.dtype, [&](auto kept) {
+          constexpr int kWidth = kVector<stored(), kept()>;
           const bool plain =
               a.columns_lie_together() && a.run_stride % 16 == 0 && a.cols() == a.to.cols;
           if (plain &&
               vectors_fit(a.source, a.source_stride, a.to.cols, kWidth, dtype_bytes(stored)) &&
               reinterpret_cast<uintptr_t>(a.to.data) % 16 == 0) {
-            launch_encode<stored(), to(), kWidth>(a, args, stream);
+            launch_encode<stored(), kept(), kWidth>(a, args, stream);
           } else {
-            launch_encode<stored(), to(), 1>(a, args, stream);
+            launch_encode<stored(), kept(), 1>(a, args, stream);
           }
         });
   });

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/experts.h"
+#include "kernels/cuda/panels.cuh"
 #include "kernels/cuda/simt.h"
 
 namespace sluice::cuda {
@@ -14,6 +15,8 @@ struct ExpertPlanes {
   const float* bias;
   int64_t bias_step;  // bytes
   int rows, cols;
+  int64_t panel_bytes;  // of codes in panels
+  int cells;            // of a panel
 
   __device__ const std::byte* codes_of(int64_t expert) const { return codes + expert * step; }
   __device__ const float* scales_of(int64_t expert) const { return moved(scales, expert * step); }
@@ -33,20 +36,47 @@ inline ExpertPlanes planes_of(const ExpertMatrix& m) {
           m.bias,
           m.bias_step,
           static_cast<int>(m.first.rows),
-          static_cast<int>(m.first.cols)};
+          static_cast<int>(m.first.cols),
+          panel_step(m.first),
+          static_cast<int>(panel_step(m.first) / kCellBytes)};
 }
 
-// Names the shared expert's output and its weights in a kernel's arguments; null: there is none.
-template <class Args>
-void set_shared(const SharedExpert& shared, Args& a) {
+// The outputs of rows, whose experts' sums are weighted and added.
+struct ExpertOutputs {
+  const float* weights;  // of pairs
+  const float* shared;   // or null
+  int64_t shared_stride;
+  const float* shared_weights;  // or null
+  int64_t shared_weights_stride;
+  float* y;
+  int64_t y_stride;
+
+  // Adds what the shared expert has.
+  __device__ void store(int64_t token, int row, float sum) const {
+    if (shared != nullptr) {
+      float more = shared[token * shared_stride + row];
+      if (shared_weights != nullptr) more *= shared_weights[token * shared_weights_stride];
+      sum += more;
+    }
+    y[token * y_stride + row] = sum;
+  }
+};
+
+inline ExpertOutputs expert_outputs(const float* weights, const SharedExpert& shared,
+                                    const Tensor& y) {
+  ExpertOutputs out{};
+  out.weights = weights;
   if (shared.out.data != nullptr) {
-    a.shared = shared.out.row<float>(0);
-    a.shared_stride = shared.out.stride;
+    out.shared = shared.out.row<float>(0);
+    out.shared_stride = shared.out.stride;
   }
   if (shared.weights.data != nullptr) {
-    a.shared_weights = shared.weights.row<float>(0);
-    a.shared_weights_stride = shared.weights.stride;
+    out.shared_weights = shared.weights.row<float>(0);
+    out.shared_weights_stride = shared.weights.stride;
   }
+  out.y = y.row<float>(0);
+  out.y_stride = y.stride;
+  return out;
 }
 
 // body(Constant<codes>, Constant<scales>) for a format that experts_fit().

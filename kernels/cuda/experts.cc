@@ -32,9 +32,8 @@ bool format_fits(const ExpertMatrix& m) {
                      (f.dtype == DType::f8_e4m3 && f.scales != ScaleKind::none &&
                       f.scales != ScaleKind::grouped) ||
                      (f.dtype == DType::i8 && m.first.cols <= kMostI8Exact);
-  return known && f.layout == WeightLayout::rows && m.step % 16 == 0 &&
+  return known && f.layout == WeightLayout::packed && m.step % 16 == 0 &&
          m.first.rows * m.first.cols <= std::numeric_limits<int32_t>::max() &&
-         m.first.cols * dtype_bytes(f.dtype) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(m.first.data) % 16 == 0;
 }
 
@@ -94,11 +93,16 @@ InputScales input_scales(const WeightFormat& w, float* at, int64_t cols) {
   return {at, ceil_div(cols, kScaleBlock), 1};
 }
 
-// Rounds x as the weight wants it. `many`: codes with scales of blocks are multiplied by these.
+// Columns of the cells in whose order few rows' columns are; 0: they are in order.
+int64_t cell_of(const WeightFormat& w) { return is_grouped(w) ? 0 : cell_cols(w.dtype); }
+
+// Rounds x as the weight wants it. `many`: codes with scales of blocks are multiplied by these, and
+// columns are in order.
 Bf16Rows rounded(Tensor x, const WeightFormat& w, Bf16Rows to, float* scales, bool many,
                  Stream stream) {
   to.scales = input_scales(w, scales, x.cols);
   to.scaled = many && to.scales.block_step != 0;
+  to.cell = many ? 0 : cell_of(w);
   if (w.dtype == DType::i8) {
     round_rows_i8(x, to, stream);
   } else {
@@ -129,9 +133,10 @@ void few(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& ch
   } else {
     input.rounded = rounded(x, up, s.x, s.x_scales, false, stream);
   }
-  const ExpertInner inner = inner_of(s, w);
+  ExpertInner inner = inner_of(s, w);
+  inner.rounded.cell = cell_of(down);
   experts_few_up(input, w, used, choices, x.rows, inner, stream);
-  Bf16Rows codes = s.inner;
+  Bf16Rows codes = inner.rounded;
   if (inner.unrounded.data != nullptr)
     codes = rounded(inner.unrounded, down, s.inner, s.inner_scales, false, stream);
   experts_few_down(codes, w, used, choices, shared, y, stream);

@@ -18,8 +18,7 @@ inline constexpr int64_t kMostExpertsUsed = 64;  // of a row
 
 // Returns whether the kernels have the formats: codes that bf16 holds, in bf16 compute, and both
 // matrices of 4-bit codes in groups (MXFP4, integers) in the order of columns. float32 and float16
-// weights, others in groups, and codes whose rows are no whole vectors are computed by linear(),
-// expert after expert.
+// weights, and others in groups, are computed by linear(), expert after expert.
 bool experts_fit(const ExpertWeights& w, int64_t used, Compute compute);
 
 struct ExpertNeeds {

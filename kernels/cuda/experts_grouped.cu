@@ -70,7 +70,7 @@ __device__ inline float sum_of(const float* partial, int row) {
   return sum;
 }
 
-struct UpArgs {
+struct GroupedUpArgs {
   Stack w;
   const int32_t* experts;
   int used;
@@ -85,7 +85,7 @@ struct UpArgs {
 // x: 16 rows of the weight, which are eight of a gate and those of its factor, or 16 columns by
 // themselves; y: pairs.
 template <bool kOneGroup, bool kE2M1>
-__global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_up_kernel(UpArgs a) {
+__global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_up_kernel(GroupedUpArgs a) {
   wait_for_earlier();
   const bool gated = a.second > 0;
   const int lane = static_cast<int>(threadIdx.x), outputs = gated ? 8 : kRows;
@@ -112,24 +112,18 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_up_kernel(UpArgs a
   a.inner[pair * a.inner_cols + c] = float_to_bf16(value);
 }
 
-struct DownArgs {
+struct GroupedDownArgs {
   Stack w;
   const int32_t* experts;
-  const float* weights;
   int used;
   const uint16_t* x;
   int x_cols;
-  const float* shared;  // or null
-  int64_t shared_stride;
-  const float* shared_weights;  // or null
-  int64_t shared_weights_stride;
-  float* y;
-  int64_t y_stride;
+  ExpertOutputs out;
 };
 
 // x: 16 outputs; y: rows, each with its experts in turn.
 template <bool kOneGroup, bool kE2M1>
-__global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_down_kernel(DownArgs a) {
+__global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_down_kernel(GroupedDownArgs a) {
   wait_for_earlier();
   const int warps = static_cast<int>(blockDim.x) / 32, lane = static_cast<int>(threadIdx.x);
   const int64_t token = blockIdx.y;
@@ -143,17 +137,12 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_down_kernel(DownAr
     if (lane < kRows && output < a.w.first.rows) {
       const float* bias = a.w.bias_of(expert);
       const float own = sum_of(partial, lane);
-      sum += a.weights[pair] * (bias == nullptr ? own : own + bias[output]);
+      sum += a.out.weights[pair] * (bias == nullptr ? own : own + bias[output]);
     }
     partial = partial == memory ? memory + warps * kTokenRows : memory;
   }
   if (lane >= kRows || output >= a.w.first.rows) return;
-  if (a.shared != nullptr) {
-    float more = a.shared[token * a.shared_stride + output];
-    if (a.shared_weights != nullptr) more *= a.shared_weights[token * a.shared_weights_stride];
-    sum += more;
-  }
-  a.y[token * a.y_stride + output] = sum;
+  a.out.store(token, output, sum);
 }
 
 uint32_t warps_of(int64_t cols) {  // as gemv_grouped
@@ -178,16 +167,16 @@ void with_groups(const Weight& w, Body&& body) {
 void experts_grouped_up(const Bf16Rows& x, const ExpertWeights& w, int64_t used,
                         const ExpertChoices& choices, const Bf16Rows& inner, Stream stream) {
   check(x.cols % kMmaCols == 0 && x.cols >= w.up.first.cols, "rows of x that fragments fit");
-  const UpArgs a{stack_of(w.up),
-                 choices.experts,
-                 static_cast<int>(used),
-                 x.data,
-                 static_cast<int>(x.cols),
-                 gating_of(w),
-                 static_cast<int>(w.width),
-                 static_cast<int>(w.second),
-                 inner.data,
-                 static_cast<int>(inner.cols)};
+  const GroupedUpArgs a{stack_of(w.up),
+                        choices.experts,
+                        static_cast<int>(used),
+                        x.data,
+                        static_cast<int>(x.cols),
+                        gating_of(w),
+                        static_cast<int>(w.width),
+                        static_cast<int>(w.second),
+                        inner.data,
+                        static_cast<int>(inner.cols)};
   const int64_t tiles = ceil_div(inner.cols, w.second > 0 ? 8 : kRows);
   const uint32_t warps = warps_of(w.up.first.cols);
   const Launch at{{static_cast<uint32_t>(tiles), static_cast<uint32_t>(x.rows * used)},
@@ -202,16 +191,13 @@ void experts_grouped_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t
                           const ExpertChoices& choices, const SharedExpert& shared, Tensor y,
                           Stream stream) {
   check(inner.cols % kMmaCols == 0 && y.cols == w.down.first.rows, "rows that fragments fit");
-  DownArgs a{};
+  GroupedDownArgs a{};
   a.w = stack_of(w.down);
   a.experts = choices.experts;
-  a.weights = choices.weights;
   a.used = static_cast<int>(used);
   a.x = inner.data;
   a.x_cols = static_cast<int>(inner.cols);
-  set_shared(shared, a);
-  a.y = y.row<float>(0);
-  a.y_stride = y.stride;
+  a.out = expert_outputs(choices.weights, shared, y);
   const uint32_t warps = warps_of(w.down.first.cols);
   const Launch at{
       {static_cast<uint32_t>(ceil_div(y.cols, kMmaRows)), static_cast<uint32_t>(y.rows)},

@@ -4,12 +4,13 @@
 // in order.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/expert_matrix.cuh"
-#include "kernels/cuda/fragments.cuh"
 #include "kernels/cuda/grouped_fragments.cuh"
+#include "kernels/cuda/panels.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -33,6 +34,20 @@ __device__ inline uint16_t* chunk_of(uint16_t (&row)[kDepth], int number, int ch
 }
 __device__ inline const uint16_t* chunk_of(const uint16_t (&row)[kDepth], int number, int chunk) {
   return &row[(chunk ^ number % kChunks) * kChunk];
+}
+
+// A stage of weights in panels has panels, too, of cells of two columns of bf16. The granules
+// of a cell are in an order of its own, so that those of four cells lie in all banks.
+constexpr int kStageCells = kDepth / 2;
+constexpr int kStagePanels = kOutputs / static_cast<int>(kPanelRows);
+template <int kRows>
+__device__ const std::byte* granule_of(const Stage<kRows>& s, int panel, int cell, int granule) {
+  return reinterpret_cast<const std::byte*>(&s.w[0][0]) +
+         ((panel * kStageCells + cell) * 4 + (granule ^ (cell >> 1 & 1) * 2)) * kLaneBytes;
+}
+template <int kRows>
+__device__ std::byte* granule_of(Stage<kRows>& s, int panel, int cell, int granule) {
+  return const_cast<std::byte*>(granule_of(std::as_const(s), panel, cell, granule));
 }
 
 struct ManyArgs {
@@ -98,56 +113,66 @@ __device__ void copy_x(const ManyArgs& a, const Copies<kRows>& c, int depth, Sta
   }
 }
 
-// The weight's part of a tile: copied as it is, or kept in registers until it is decoded.
+// The weight's part of a tile: granules that are copied as they are, or kept in registers until
+// they are decoded.
 template <DType kCodes, ScaleKind kScales, int kRows>
 struct WeightTile {
   static constexpr bool kCopied = kCodes == DType::bf16;
-  static constexpr int kWidth = kCopied ? 8 : 16;  // elements of 16 bytes
-  static constexpr int kParts = kDepth / kWidth;
-  static constexpr int kApart = kThreads / kParts;
-  static constexpr int kCount = kOutputs / kApart;
-
-  const std::byte* codes;
-  const float* scales;
+  static constexpr int kCells = kDepth / kCellCols<kCodes>;  // of a panel
+  static constexpr int kOfPanel = kCells * 4;
+  static constexpr int kCount = kStagePanels * kOfPanel / kThreads;
   static constexpr bool kBlocks = kScales == ScaleKind::per_block;
-  int at[kCount];                   // elements; -1: no such row
-  int panel[kBlocks ? kCount : 1];  // where its scales begin
+
+  const std::byte* from;  // this thread's granule of the first of its panels, and of its scales
+  const float* scales;
+  int count, panel_step;  // of its panels; from one to the next
   Vec<uint32_t, 4> held[kCopied ? 1 : kCount];
   float by[kBlocks ? kCount : 1];
 
   __device__ WeightTile(const ManyArgs& a, int64_t expert, bool gated)
-      : codes(a.w.codes_of(expert)),
-        scales(a.w.scales == nullptr ? nullptr : a.w.scales_of(expert)) {
-#pragma unroll
+      : from(a.w.codes_of(expert)), scales(nullptr), count(0) {
+    constexpr int kPanel = static_cast<int>(kPanelRows);
+    // A thread has panels of a gate or of its factor: these take turns, and kApart is even.
+    constexpr int kApart = kThreads / kOfPanel;
+    bool there = false;
+    const int panel = weight_row(a, panel_of(0) * kPanel, gated, there) / kPanel;
+    panel_step = gated ? kApart / 2 : kApart;
+    from += panel * a.w.panel_bytes + cell() * kCellBytes + granule() * kLaneBytes;
+    if constexpr (kBlocks) scales = a.w.scales_of(expert) + int64_t{panel} * blocks(a);
     for (int i = 0; i < kCount; ++i) {
-      bool there = false;
-      const int row = weight_row(a, row_of(i), gated, there);
-      at[i] = there ? row * a.w.cols : -1;
-      constexpr int kBlock = static_cast<int>(kScaleBlock);
-      if constexpr (kBlocks)
-        panel[i] = row / static_cast<int>(kPanelRows) * ((a.w.cols + kBlock - 1) / kBlock);
+      weight_row(a, panel_of(i) * kPanel, gated, there);
+      if (there) ++count;
     }
   }
-  __device__ static int row_of(int i) {
-    return static_cast<int>(threadIdx.x) / kParts + i * kApart;
+  __device__ static int blocks(const ManyArgs& a) {
+    constexpr int kBlock = static_cast<int>(kScaleBlock);
+    return (a.w.cols + kBlock - 1) / kBlock;
   }
-  __device__ static int part() { return static_cast<int>(threadIdx.x) % kParts * kWidth; }
+  __device__ static int panel_of(int i) {
+    return static_cast<int>(threadIdx.x / kOfPanel) + i * (kThreads / kOfPanel);
+  }
+  __device__ static int cell() { return static_cast<int>(threadIdx.x % kOfPanel / 4); }
+  __device__ static int granule() { return static_cast<int>(threadIdx.x % 4); }
 
   __device__ void begin(const ManyArgs& a, int depth, Stage<kRows>& to) {
-    const int c = depth + part();
+    const int first = depth / kCellCols<kCodes>;
+    const bool in_row = first + cell() < a.w.cells;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const bool there = at[i] >= 0 && c < a.w.cols;
+      const bool there = in_row && i < count;
+      const std::byte* at =
+          from + int64_t{i * panel_step} * a.w.panel_bytes + int64_t{first} * kCellBytes;
       if constexpr (kCopied) {
-        copy_async(chunk_of(to.w[row_of(i)], row_of(i), part() / kChunk),
-                   there ? codes + int64_t{at[i] + c} * 2 : codes, there);
+        copy_async(granule_of(to, panel_of(i), cell(), granule()), there ? at : from, there);
       } else {
         // Zero is the code of 128 in i8, and kept so where there is none.
         held[i] = {};
         if (kCodes == DType::i8) held[i] = {{0x80808080, 0x80808080, 0x80808080, 0x80808080}};
-        if (there) held[i] = load_as<Vec<uint32_t, 4>>(codes + at[i] + c);
-        if constexpr (kBlocks)
-          by[i] = there ? scales[panel[i] + c / static_cast<int>(kScaleBlock)] : 0.0f;
+        if (there) held[i] = load_as<Vec<uint32_t, 4>>(at);
+        if constexpr (kBlocks) {
+          const int block = depth / static_cast<int>(kScaleBlock);
+          by[i] = there ? scales[int64_t{i * panel_step} * blocks(a) + block] : 0.0f;
+        }
       }
     }
   }
@@ -157,24 +182,24 @@ struct WeightTile {
                               bf16_to_float(static_cast<uint16_t>(pair >> 16)) * by);
   }
 
+  // Four rows' two pairs of columns each: two granules of bf16.
   __device__ void finish(Stage<kRows>& to) {
     if constexpr (!kCopied) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         Vec<uint32_t, 4> out[2];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          uint32_t low, high;
-          bytes_to_bf16<kCodes>(held[i].at[j], low, high);
-          if constexpr (kBlocks) {
-            low = scaled(low, by[i]);
-            high = scaled(high, by[i]);
-          }
-          out[j / 2].at[j % 2 * 2] = low;
-          out[j / 2].at[j % 2 * 2 + 1] = high;
+        for (int f = 0; f < 2; ++f) {
+          uint32_t pairs[4];  // of rows 2f and 2f + 1, then their second ones
+          byte_fragment<kCodes>(held[i], f, pairs);
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            out[j / 2].at[2 * f + j % 2] =
+                kBlocks ? scaled(pairs[j], by[kBlocks ? i : 0]) : pairs[j];
         }
-        store_as(chunk_of(to.w[row_of(i)], row_of(i), part() / kChunk), out[0]);
-        store_as(chunk_of(to.w[row_of(i)], row_of(i), part() / kChunk + 1), out[1]);
+#pragma unroll
+        for (int pair = 0; pair < 2; ++pair)
+          store_as(granule_of(to, panel_of(i), 2 * cell() + pair, granule()), out[pair]);
       }
     }
   }
@@ -251,27 +276,52 @@ struct Sums {
   float at[kParts][4][4];
 };
 
+// A warp's 16 columns from chunk k on, whose outputs are columns of fragment B: of rows, 8
+// neighbours of each j; of panels, row j of each granule.
 template <int kRows>
+__device__ void load_rows(const Stage<kRows>& s, int k, uint32_t (&w)[4][2]) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int output = warp % 4 * kWarpOutputs + lane / 16 * 8 + lane % 8;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    uint32_t both[4];
+    ldmatrix_x4(both, chunk_of(s.w[output + j * 16], output, k + lane / 8 % 2));
+    w[2 * j][0] = both[0];
+    w[2 * j][1] = both[1];
+    w[2 * j + 1][0] = both[2];
+    w[2 * j + 1][1] = both[3];
+  }
+}
+template <int kRows>
+__device__ void load_panels(const Stage<kRows>& s, int k, uint32_t (&w)[4][2]) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4, panel = warp % 4 * 2 + g / 4;
+  // All fours of cells have the same order of granules.
+  const std::byte* at = granule_of(s, panel, lane % 4, g % 4) + k * (kChunk / 2) * kCellBytes;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const auto four = load_as<Vec<uint32_t, 4>>(at + half * 4 * kCellBytes);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) w[j][half] = four.at[j];
+  }
+}
+
+template <int kRows, bool kPanels>
 __device__ void multiply_stage(const Stage<kRows>& s, Sums<kRows>& sums) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int first_row = warp / 4 * (kRows / 2), first_output = warp % 4 * kWarpOutputs;
-  const int output = first_output + lane / 16 * 8 + lane % 8, row = first_row + lane % 16;
-#pragma unroll
+  const int row = warp / 4 * (kRows / 2) + lane % 16;
+  // All four at once would take registers that are not there.
+  [[maybe_unused]] constexpr int kUnroll = kPanels && kRows == 128 ? 1 : 4;
+#pragma unroll kUnroll
   for (int k = 0; k < kDepth / kChunk; k += 2) {
-    uint32_t w[2][4];
-#pragma unroll
-    for (int j = 0; j < 2; ++j)
-      ldmatrix_x4(w[j], chunk_of(s.w[output + j * 16], output, k + lane / 8 % 2));
+    uint32_t w[4][2];
+    kPanels ? load_panels(s, k, w) : load_rows(s, k, w);
 #pragma unroll
     for (int i = 0; i < Sums<kRows>::kParts; ++i) {
       uint32_t x[4];
       ldmatrix_x4(x, chunk_of(s.x[row + i * 16], row, k + lane / 16));
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const uint32_t first[2] = {w[j][0], w[j][1]}, second[2] = {w[j][2], w[j][3]};
-        mma_bf16(sums.at[i][2 * j], x, first);
-        mma_bf16(sums.at[i][2 * j + 1], x, second);
-      }
+      for (int j = 0; j < 4; ++j) mma_bf16(sums.at[i][j], x, w[j]);
     }
   }
 }
@@ -279,19 +329,28 @@ __device__ void multiply_stage(const Stage<kRows>& s, Sums<kRows>& sums) {
 constexpr int kSumRow = kOutputs + 8;  // behind four rows all banks are used
 
 // Puts the sums into shared memory, [kRows][kSumRow], which no stage needs any more. Lane 4g + t
-// has of each fragment pairs g and g + 8, outputs 2t and 2t + 1.
-template <int kRows>
+// has of each fragment pairs g and g + 8, columns 2t and 2t + 1.
+template <int kRows, bool kPanels>
 __device__ void put_sums(const Sums<kRows>& sums, float* to) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = warp / 4 * (kRows / 2) + lane / 4, col = warp % 4 * kWarpOutputs + lane % 4 * 2;
+  const int row = warp / 4 * (kRows / 2) + lane / 4, col = warp % 4 * kWarpOutputs, t = lane % 4;
 #pragma unroll
   for (int i = 0; i < Sums<kRows>::kParts; ++i) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int half = 0; half < 2; ++half) {
+      float* const at = to + (row + i * 16 + half * 8) * kSumRow + col;
+      const float(&s)[4][4] = sums.at[i];
+      if constexpr (kPanels) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        store_as(to + (row + i * 16 + half * 8) * kSumRow + col + j * 8,
-                 Vec<float, 2>{sums.at[i][j][2 * half], sums.at[i][j][2 * half + 1]});
+        for (int e = 0; e < 2; ++e)  // column 2t + e is granule (2t + e) % 4 of panel t / 2
+          store_as(at + t / 2 * 16 + (t % 2 * 2 + e) * 4,
+                   Vec<float, 4>{s[0][2 * half + e], s[1][2 * half + e], s[2][2 * half + e],
+                                 s[3][2 * half + e]});
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          store_as(at + j * 8 + 2 * t, Vec<float, 2>{s[j][2 * half], s[j][2 * half + 1]});
+      }
     }
   }
 }
@@ -388,13 +447,13 @@ __global__ void __launch_bounds__(kThreads, 2) experts_many_kernel(ManyArgs a) {
     copy_x<kRows>(a, copies, (step + kStages - 1) * kDepth, next);
     weight.begin(a, (step + kStages - 1) * kDepth, next);
     copies_begun();
-    if (has_rows) multiply_stage<kRows>(stages[step % kStages], sums);
+    if (has_rows) multiply_stage<kRows, kInPanels<kCodes>>(stages[step % kStages], sums);
     weight.finish(next);
   }
   wait_for_copies<0>();
   __syncthreads();
   float* all = &shared_memory<float>();
-  put_sums<kRows>(sums, all);
+  put_sums<kRows, kInPanels<kCodes>>(sums, all);
   __syncthreads();
   store_sums<kScales, kRows, kInner>(a, tile, all);
 }
@@ -430,17 +489,12 @@ void launch_many(ManyArgs a, int64_t x_rows, const ExpertMatrix& w, const Expert
 }
 
 struct AddArgs {
-  const float* out;
-  int64_t out_stride;
+  const float* pairs;
+  int64_t pairs_stride;
   const int32_t* places;
   int used;
-  const float* weights;
-  const float* shared;  // or null
-  int64_t shared_stride;
-  const float* shared_weights;  // or null
-  int64_t shared_weights_stride;
-  float* y;
-  int64_t y_stride, cols;
+  ExpertOutputs out;
+  int64_t cols;
 };
 
 __global__ void __launch_bounds__(256) add_experts_kernel(AddArgs a) {
@@ -452,17 +506,18 @@ __global__ void __launch_bounds__(256) add_experts_kernel(AddArgs a) {
 #pragma unroll 8
   for (int i = 0; i < a.used; ++i) {
     const int64_t pair = row * a.used + i;
-    const float weight = a.weights[pair];
-    const auto by = load_as<Vec<float, kWidth>>(a.out + a.places[pair] * a.out_stride + c);
+    const float weight = a.out.weights[pair];
+    const auto by = load_as<Vec<float, kWidth>>(a.pairs + a.places[pair] * a.pairs_stride + c);
     for (int j = 0; j < kWidth; ++j) sum.at[j] += weight * by.at[j];
   }
-  if (a.shared != nullptr) {
-    const auto more = load_as<Vec<float, kWidth>>(a.shared + row * a.shared_stride + c);
+  const ExpertOutputs& o = a.out;
+  if (o.shared != nullptr) {
+    const auto more = load_as<Vec<float, kWidth>>(o.shared + row * o.shared_stride + c);
     const float weight =
-        a.shared_weights == nullptr ? 1 : a.shared_weights[row * a.shared_weights_stride];
+        o.shared_weights == nullptr ? 1 : o.shared_weights[row * o.shared_weights_stride];
     for (int j = 0; j < kWidth; ++j) sum.at[j] += weight * more.at[j];
   }
-  store_as(a.y + row * a.y_stride + c, sum);
+  store_as(o.y + row * o.y_stride + c, sum);
 }
 
 }  // namespace
@@ -508,19 +563,12 @@ void add_experts(Tensor out, const ExpertLists& lists, int64_t used, const float
                  const SharedExpert& shared, Tensor y, Stream stream) {
   check(y.cols == out.cols && y.cols % 4 == 0 && y.stride % 4 == 0 && out.stride % 4 == 0,
         "columns in fours");
-  AddArgs a{.out = out.row<float>(0),
-            .out_stride = out.stride,
-            .places = lists.places,
-            .used = static_cast<int>(used),
-            .weights = weights,
-            .shared = nullptr,
-            .shared_stride = 0,
-            .shared_weights = nullptr,
-            .shared_weights_stride = 0,
-            .y = y.row<float>(0),
-            .y_stride = y.stride,
-            .cols = y.cols};
-  set_shared(shared, a);
+  const AddArgs a{.pairs = out.row<float>(0),
+                  .pairs_stride = out.stride,
+                  .places = lists.places,
+                  .used = static_cast<int>(used),
+                  .out = expert_outputs(weights, shared, y),
+                  .cols = y.cols};
   constexpr uint32_t kBlock = 256;
   launch_early(
       add_experts_kernel,

@@ -14,7 +14,7 @@ struct FinishArgs {
   int64_t sums_stride, y_stride, cols;
 };
 
-// Adds in the order of gemv_i8, for the same bits.
+// Adds in the order of gemv_panels, for the same bits.
 template <int kWidth>
 __global__ void __launch_bounds__(kElementwiseThreads) finish_kernel(FinishArgs a) {
   const int64_t row = blockIdx.x, c = elementwise_column(kWidth);

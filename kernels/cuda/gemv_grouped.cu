@@ -1,4 +1,4 @@
-// A few rows of x times a weight of grouped codes, by tensor cores, as gemv_mma.cu does it
+// A few rows of x times a weight of grouped codes, by tensor cores, as gemv_panels.cu does it
 // (grouped_fragments.cuh).
 #include <algorithm>
 #include <bit>

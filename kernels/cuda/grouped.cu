@@ -3,6 +3,7 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/grouped.h"
+#include "kernels/cuda/panels.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "quant/scaled_codes.h"
 
@@ -252,6 +253,26 @@ __global__ void __launch_bounds__(kElementwiseThreads) copy_rows_kernel(CopyArgs
   a.to[row * a.row_bytes + at] = from[at];
 }
 
+struct PanelCopyArgs {
+  const std::byte* source;
+  int64_t stride, run_rows, run_stride;
+  std::byte* to;  // the first row's panel
+  int64_t panel_bytes, rows, cols;
+};
+
+// E4M3 codes into panels, with zeros behind the last row and column.
+__global__ void __launch_bounds__(kElementwiseThreads) copy_codes_kernel(PanelCopyArgs a) {
+  constexpr int kCols = 2;  // that lie together
+  const int64_t c = elementwise_column(kCols), row = blockIdx.x;
+  if (c * kPanelRows >= a.panel_bytes) return;
+  const int64_t run = a.run_rows > 0 ? row / a.run_rows : 0;
+  const std::byte* from = a.source + run * a.run_stride + (row - run * a.run_rows) * a.stride;
+  Vec<std::byte, kCols> codes = {};
+  for (int i = 0; i < kCols; ++i)
+    if (row < a.rows && c + i < a.cols) codes.at[i] = from[c + i];
+  store_as(a.to + row / kPanelRows * a.panel_bytes + code_place<DType::f8_e4m3>(row, c), codes);
+}
+
 // The place of an output, as EncodeArgs::output has it.
 struct Outputs {
   int64_t first, run, stride;
@@ -498,6 +519,22 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   launch(row_numbers_kernel, elementwise_launch(rows, args.each, 1), stream, args);
 }
 
+void copy_codes(const EncodeArgs& a, Stream stream) {
+  if (a.to.format.layout == WeightLayout::rows) return copy_rows(a, a.to.cols, stream);
+  const int64_t bytes = panel_bytes(DType::f8_e4m3, a.to.cols);
+  const PanelCopyArgs args{a.source,
+                           a.source_stride,
+                           a.run_rows,
+                           a.run_stride,
+                           a.to.data + a.first_row / kPanelRows * bytes,
+                           bytes,
+                           a.rows,
+                           a.to.cols};
+  launch(copy_codes_kernel,
+         elementwise_launch(ceil_div(a.rows, kPanelRows) * kPanelRows, bytes / kPanelRows, 2),
+         stream, args);
+}
+
 struct ScaleArgs {
   const std::byte* source;
   DType stored;
@@ -505,6 +542,7 @@ struct ScaleArgs {
   Outputs output;
   int64_t sharing;
   int64_t each;    // rows of the weight that have one scale of it
+  int64_t rows;    // of these; behind them, scales are 1
   int64_t scales;  // of each
   float* to;
 };
@@ -513,6 +551,10 @@ __global__ void __launch_bounds__(kElementwiseThreads) scales_kernel(ScaleArgs a
   const int64_t at = elementwise_column(1);
   if (at >= a.scales) return;
   const int64_t row = blockIdx.x;
+  if (row >= a.rows) {
+    a.to[row * a.scales + at] = 1;
+    return;
+  }
   const int64_t source_row = a.sharing > 0 ? a.output(row * a.each) / a.sharing : 0;
   const std::byte* first = a.source + source_row * a.source_stride;
   const int64_t from = a.first_scale + at;
@@ -531,7 +573,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) scales_kernel(ScaleArgs a
 // encode_scaled_codes() of quant/scaled_codes.h.
 void encode_scaled(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
-  if (a.plane == Plane::codes) return copy_rows(a, a.to.cols, stream);
+  if (a.plane == Plane::codes) return copy_codes(a, stream);
   const bool blocks = format.scales == ScaleKind::per_block;
   const int64_t each = blocks ? kPanelRows : 1,
                 scales = blocks ? panel_scales(format, a.to.cols) : 1;
@@ -542,9 +584,12 @@ void encode_scaled(const EncodeArgs& a, Stream stream) {
                        {a.first_output, a.output_run, a.output_stride},
                        a.sharing,
                        each,
+                       ceil_div(a.rows, each),
                        scales,
                        a.to.scales + a.first_row / each * scales};
-  launch(scales_kernel, elementwise_launch(ceil_div(a.rows, each), scales, 1), stream, args);
+  const bool fills = !blocks && format.layout == WeightLayout::packed;
+  const int64_t rows = fills ? ceil_div(a.rows, kPanelRows) * kPanelRows : args.rows;
+  launch(scales_kernel, elementwise_launch(rows, scales, 1), stream, args);
 }
 
 }  // namespace
@@ -599,7 +644,8 @@ void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t*
 }
 
 void encode_quantized(const EncodeArgs& a, Stream stream) {
-  check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
+  check(a.to.format.layout == WeightLayout::rows || !is_grouped(a.to.format),
+        "the device's weights in groups have plain rows");
   if (a.rows == 0 || a.to.cols == 0) return;
   if (has_scaled_codes(a)) return encode_scaled(a, stream);
   if (a.to.format.scales == ScaleKind::grouped)

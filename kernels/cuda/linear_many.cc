@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/gemv.h"
 #include "quant/groups.h"
+#include "quant/matrix_layout.h"
 #include "src/base/units.h"
 
 namespace sluice::cuda {
@@ -34,7 +35,7 @@ uint64_t bf16_bytes(int64_t rows, int64_t cols) {
 struct Parts {
   uint16_t* x;
   float* x_scales;
-  uint16_t* tile;  // of the weight, or scales of its blocks
+  uint16_t* tile;  // of the weight, with scales of its blocks
   std::span<std::byte> gemm;
 };
 
@@ -52,41 +53,63 @@ InputScales input_scales(const Weight& w, int64_t rows, const Parts& parts) {
   return {parts.x_scales, 1, w.format.scales == ScaleKind::per_block ? rows : 0};
 }
 
-// Returns whether the library can multiply codes of w where they are.
+// Returns whether the library can multiply codes of w.
 bool codes_fit(const Weight& w, Tensor y, InputScales x_scales) {
-  const auto at = reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(y.data);
-  if ((w.cols | w.rows | static_cast<int64_t>(at)) % kE4M3Unit != 0) return false;
+  const auto at = static_cast<int64_t>(reinterpret_cast<uintptr_t>(y.data));
+  if ((w.cols | w.rows | at) % kE4M3Unit != 0) return false;
   return x_scales.block_step == 0 || (w.format.whole_blocks && w.cols % kScaleBlock == 0);
 }
 
-// y = codes of x times codes of w, both as they are, where that can be.
+// Rows [first, first + rows) of a weight, as the library has them. Scales of blocks go behind the
+// codes, in the half of a tile that bf16 would need.
+E4M3Matrix codes_of(const Weight& w, int64_t first, int64_t rows, bool blocks, const Parts& parts,
+                    Stream stream) {
+  auto* codes = reinterpret_cast<uint8_t*>(parts.tile);
+  unpack_rows(w, first, rows, codes, stream);
+  E4M3Matrix matrix{codes, rows, w.cols, w.scales + first, blocks};
+  if (!blocks) return matrix;
+  Weight some = rows_from(w, first);
+  some.rows = rows;
+  auto* scales = reinterpret_cast<float*>(codes + tile_rows(w.cols) * w.cols);
+  block_scales(some, scales, stream);
+  matrix.scales = scales;
+  return matrix;
+}
+
+// y = codes of x times codes of w, a tile of rows at a time, where that can be.
 E4M3Product multiply_codes(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm,
                            const Parts& parts, Tensor y, Stream stream) {
   if (!codes_fit(w, y, x_scales)) return E4M3Product::none;
   const bool blocks = x_scales.block_step != 0;
   auto* codes = reinterpret_cast<uint8_t*>(parts.x);
   const E4M3Matrix rows{codes, x.rows, x.cols, x_scales.at, blocks};
-  E4M3Matrix weight{reinterpret_cast<const uint8_t*>(w.data), w.rows, w.cols, w.scales, blocks};
-  if (blocks) weight.scales = reinterpret_cast<const float*>(parts.tile);
-  E4M3Product result = gemm.product_of(rows, weight, y);
+  const int64_t step = std::min(tile_rows(w.cols), w.rows);
+  const auto* tile = reinterpret_cast<const uint8_t*>(parts.tile);
+  E4M3Product result =
+      gemm.product_of(rows, {tile, step, w.cols, w.scales, blocks}, y.columns(0, step));
   if (result == E4M3Product::none) return result;
   round_rows_e4m3(x, {codes, x.cols, x_scales}, stream);
-  if (blocks) block_scales(w, reinterpret_cast<float*>(parts.tile), stream);
-  while (result != E4M3Product::none && !gemm.multiply_e4m3(rows, weight, y, parts.gemm, stream))
-    result = gemm.product_of(rows, weight, y);
+  for (int64_t row = 0; row < w.rows; row += step) {
+    const int64_t count = std::min(step, w.rows - row);
+    const E4M3Matrix weight = codes_of(w, row, count, blocks, parts, stream);
+    const Tensor to = y.columns(row, count);
+    while (!gemm.multiply_e4m3(rows, weight, to, parts.gemm, stream)) {
+      result = gemm.product_of(rows, weight, to);
+      if (row > 0 || result == E4M3Product::none) return E4M3Product::none;
+    }
+  }
   return result;
 }
 
-// y = x rounded to bf16 times w decoded to bf16: with scales of rows their codes, with scales of
-// blocks or groups what the codes mean, rounded again. False where the library refuses.
+// y = x rounded to bf16 times w decoded to bf16, a tile of rows at a time: with scales of rows
+// their codes, with scales of blocks or groups what the codes mean, rounded again. False where the
+// library refuses.
 bool multiply_bf16(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm, const Parts& parts,
                    Tensor y, Stream stream) {
-  round_rows_bf16(x, {parts.x, x.rows, x.cols, x_scales, x_scales.block_step != 0}, stream);
+  Bf16Rows rounded{parts.x, x.rows, x.cols, x_scales};
+  rounded.scaled = x_scales.block_step != 0;
+  round_rows_bf16(x, rounded, stream);
   const Bf16Matrix rows{parts.x, x.rows, x.cols};
-  if (w.format.dtype == DType::bf16) {
-    const auto* data = reinterpret_cast<const uint16_t*>(w.data);
-    return gemm.multiply(rows, {data, w.rows, w.cols}, y, parts.gemm, stream);
-  }
   const int64_t step = tile_rows(w.cols);
   for (int64_t row = 0; row < w.rows; row += step) {
     const int64_t count = std::min(step, w.rows - row);
@@ -113,7 +136,8 @@ uint64_t linear_many_workspace_bytes(int64_t rows, int64_t cols) {
 
 bool linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
                       std::span<std::byte> workspace, Tensor y, Stream stream) {
-  check(!w.is_meta() && w.format.layout == WeightLayout::rows, "a resident weight of plain rows");
+  check(!w.is_meta() && w.format.layout == layout_of(MatrixLayout::by_codes, w.format),
+        "a resident weight in the layout that its codes have");
   check(x.rows == y.rows && x.cols == w.cols && y.cols == w.rows, "linear: y = x w^T");
   if (y.rows == 0 || y.cols == 0) return true;
   if (w.format.dtype == DType::i8)

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/element.h"
 #include "kernels/cuda/grouped.h"
+#include "kernels/cuda/panels.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/launch_checks.h"
 
@@ -18,6 +18,7 @@ constexpr int64_t kDecodedRows = 1024;
 
 struct HeadsArgs {
   const std::byte* codes;
+  int64_t panel_bytes;  // 0: plain rows
   const float* scales;  // or null
   ScaleKind kind;
   int cols;
@@ -33,8 +34,18 @@ struct HeadsArgs {
 template <DType kDType, int kWidth>
 __device__ Vec<float, kWidth> load_weights(const HeadsArgs& a, int64_t row, int c) {
   using Code = typename Element<kDType>::Code;
-  const auto codes =
-      load_as<Vec<Code, kWidth>>(reinterpret_cast<const Code*>(a.codes) + row * a.cols + c);
+  Vec<Code, kWidth> codes;
+  if (!kInPanels<kDType> || a.panel_bytes == 0) {
+    codes = load_as<Vec<Code, kWidth>>(reinterpret_cast<const Code*>(a.codes) + row * a.cols + c);
+  } else if constexpr (kInPanels<kDType>) {
+    constexpr int kTogether = kWidth == 1 ? 1 : 2;  // columns of a row that lie so in each format
+    const std::byte* panel = a.codes + row / kPanelRows * a.panel_bytes;
+#pragma unroll
+    for (int i = 0; i < kWidth; i += kTogether) {
+      const auto part = load_as<Vec<Code, kTogether>>(panel + code_place<kDType>(row, c + i));
+      for (int j = 0; j < kTogether; ++j) codes.at[i + j] = part.at[j];
+    }
+  }
   float scale = 1;
   if (a.kind == ScaleKind::per_row) scale = a.scales[row];
   if (a.kind == ScaleKind::per_block)
@@ -143,13 +154,21 @@ void launch_heads(const HeadsArgs& a, HeadProduct product, Stream stream) {
 void multiply_decoded(Tensor x, int64_t x_step, const HeadMatrices& m, HeadProduct product,
                       Tensor y, int64_t y_step, Stream stream) {
   const Weight& w = m.weight;
-  const HeadsArgs args{w.data,          w.scales,
-                       w.format.scales, static_cast<int>(w.cols),
-                       m.first_row,     std::min(m.first_row + w.rows, m.heads * m.rows),
-                       m.rows,          m.tail,
-                       x.row<float>(0), y.row<float>(0),
-                       x.stride,        x_step,
-                       y.stride,        y_step,
+  const HeadsArgs args{w.data,
+                       panel_step(w),
+                       w.scales,
+                       w.format.scales,
+                       static_cast<int>(w.cols),
+                       m.first_row,
+                       std::min(m.first_row + w.rows, m.heads * m.rows),
+                       m.rows,
+                       m.tail,
+                       x.row<float>(0),
+                       y.row<float>(0),
+                       x.stride,
+                       x_step,
+                       y.stride,
+                       y_step,
                        x.rows};
   if (args.end_row <= args.first_row) return;  // padding alone
   with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(
@@ -168,8 +187,7 @@ uint64_t heads_workspace_bytes(int64_t head_cols) {
 void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& m, HeadProduct product, Tensor y,
                     int64_t y_step, std::span<std::byte> workspace, Stream stream) {
   check_multiply_heads(x, x_step, m, product, y, y_step);
-  check(!m.weight.is_meta() && m.weight.format.layout == WeightLayout::rows,
-        "multiply_heads: a resident weight of plain rows");
+  check(!m.weight.is_meta(), "multiply_heads: a resident weight");
   if (x.rows == 0) return;
   if (!is_grouped(m.weight.format))
     return multiply_decoded(x, x_step, m, product, y, y_step, stream);

@@ -3,8 +3,9 @@
 // nothing here reads what they point to. Semantics are those of kernels/kernels.h where no other
 // are stated. Nothing allocates: scratch is a parameter.
 //
-// Weights have the row layout of quant/format.h: rows of one matrix are read by whole warps, 16
-// bytes a lane. Without CUDA's headers, so that plain C++ can include it.
+// Matrices have the layout that quant/matrix_layout.h gives a GPU, vectors and tables that are only
+// looked up plain rows; both are read 16 bytes a lane where sizes allow it. Without CUDA's headers,
+// so that plain C++ can include it.
 #pragma once
 
 #include <cstddef>
@@ -75,7 +76,7 @@ void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, Head
 
 // ---- encoding
 
-// Encodes to the row layout, with the bits of encode_reference; the source is aligned to its
+// Encodes to the weight's layout, with the bits of encode_reference; the source is aligned to its
 // elements. Statistics are added to *stats, in any order. tensor_amax: the result of absolute_max,
 // for ScaleGroup::tensor and nested; args.tensor_amax is not used.
 void encode(const EncodeArgs& args, const float* tensor_amax, EncodeStats* stats, Stream stream);

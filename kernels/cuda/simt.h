@@ -19,6 +19,7 @@
 //   bf16x2_mul(a, b), bf16x2_add(a, b)   products and sums of two bf16 pairs, each rounded to bf16
 //   bf16x2_from_floats(lo, hi)  both rounded to bf16, lo in the low half
 //   mma_bf16(d, a, b)         d += a b: PTX ISA, "mma.m16n8k16" with .bf16 operands
+//   mma_i8(d, a, b)           the same of integers: "mma.m16n8k32" with .s8 operands
 //   ldmatrix_x4(r, row), ldmatrix_x4_trans(r, row)   PTX ISA, "ldmatrix" .m8n8.x4.b16
 #pragma once
 

@@ -3,13 +3,13 @@
 # is in one of them only.
 function(sluice_cuda_units units)
   set(together
-    "activate add block_scales causal_conv decode_i8 embed"
+    "activate add block_scales causal_conv embed"
     "decode_rows finish_columns gemv_f32 index rope scale"
-    "finish_sums gemv_i8 likeliest linear norm route"
+    "finish_sums likeliest linear norm route"
     "expert_lists round_rows scan selective_scan"
     "store_kv top_logits unpack"
     attention_combine attention_decode attention_prefill attention_wide choose_positions encode experts_few experts_grouped
-    experts_many gemv_grouped gemv_mma grouped multiply_heads)
+    experts_many gemv_grouped gemv_panels grouped multiply_heads)
   set(all "")
   foreach(sources ${together})
     separate_arguments(sources)

@@ -1,12 +1,14 @@
-// Packed weights, as a CPU has them, in the row layout (quant/format.h, quant/blocks.h). A panel is
-// runs of units: of each of 16 rows one unit, then of each the next. So all that changes is where a
-// unit is. A weight in host memory is stored once, and crosses the link as the CPU multiplies it.
+// Packed weights of formats that a GPU has in plain rows, as a CPU has them, in the row layout
+// (quant/format.h, quant/blocks.h). A panel is runs of units: of each of 16 rows one unit, then of
+// each the next. So all that changes is where a unit is. A weight in host memory is stored once,
+// and crosses the link as the CPU multiplies it.
 #include <algorithm>
 
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/unpack.h"
 #include "quant/blocks.h"
 #include "quant/groups.h"
+#include "quant/matrix_layout.h"
 #include "src/base/check.h"
 
 namespace sluice::cuda {
@@ -40,14 +42,6 @@ __global__ void __launch_bounds__(kElementwiseThreads) unpack_kernel(UnpackArgs 
   if (u >= a.units) return;
   const std::byte* panel = a.from + blockIdx.x / kPanelRows * a.units * kPanelRows * kUnit;
   move_unit<Unit>(a, panel, (u * kPanelRows + row) * kUnit, u * kUnit);
-}
-
-// Cells of E4M3: pairs of columns [2 columns of a cell][4 rows] of each four rows.
-__global__ void __launch_bounds__(kElementwiseThreads) unpack_e4m3_kernel(UnpackArgs a) {
-  const int64_t u = elementwise_column(1), row = blockIdx.x % kPanelRows;
-  if (u >= a.units) return;
-  const std::byte* panel = a.from + blockIdx.x / kPanelRows * (a.units / 2) * kCellBytes;
-  move_unit<uint16_t>(a, panel, u / 2 * kCellBytes + row / 4 * 16 + u % 2 * 8 + row % 4 * 2, u * 2);
 }
 
 struct BlockPlaces {
@@ -100,10 +94,7 @@ void unpack_codes(const Weight& packed, const Weight& to, Stream stream) {
   }
   const int64_t bytes = to.cols * dtype_bytes(format.dtype);
   const int64_t cells = panel_bytes(format.dtype, to.cols) / kCellBytes;
-  if (format.dtype != DType::f8_e4m3)
-    return unpack_units<uint32_t>(to.rows, {packed.data, to.data, cells, bytes}, stream);
-  launch(unpack_e4m3_kernel, elementwise_launch(to.rows, 2 * cells, 1), stream,
-         UnpackArgs{packed.data, to.data, 2 * cells, bytes});
+  unpack_units<uint32_t>(to.rows, {packed.data, to.data, cells, bytes}, stream);
 }
 
 // A plane with some values of `bytes` bytes for each row.
@@ -126,8 +117,9 @@ bool is_interleaved(const WeightFormat& format, Plane plane) {
 
 void unpack(const Weight& packed, const Weight& to, Stream stream) {
   check(packed.format.layout == WeightLayout::packed && to.format.layout == WeightLayout::rows &&
+            layout_of(MatrixLayout::by_codes, to.format) == WeightLayout::rows &&
             packed.rows == to.rows && packed.cols == to.cols && to.rows % kPanelRows == 0,
-        "unpack: whole panels of the same shape");
+        "unpack: whole panels of the same shape, which a device has in rows");
   if (to.rows == 0 || to.cols == 0) return;
   unpack_codes(packed, to, stream);
   if (to.format.scales != ScaleKind::grouped) return;

@@ -132,7 +132,7 @@ WeightTile HostTiles::tile(const Param& param, int64_t row, DeviceStream& stream
   if (next && slots_[other].tile != next) fetch(slots_[other], *next);
   const WeightTile here = view(wanted, slots_[current_].memory);
   const ParamPlan& p = plan_.params[t.param];
-  if (!p.is_for_host()) return here;
+  if (!p.is_unpacked()) return here;
   Weight unpacked = tile_view(p, t.tile_rows, unpacked_);
   unpacked.rows = here.weight.rows;
   backend_.unpack(here.weight, unpacked, stream);

@@ -20,12 +20,10 @@ namespace fs = std::filesystem;
 
 // One file for each checkpoint directory, scheme, rank and layout of matrices (a GPU has another
 // than a CPU): what a changed checkpoint left behind is replaced.
-std::string file_name(const SpillKey& key, const ReadPlan& plan, const SpillLayout& layout) {
-  const TensorPlan& first = plan.tensors[layout.tensors.front().tensor];
+std::string file_name(const SpillKey& key, const ReadPlan& plan) {
   TextChecksum identity;
   identity.add(fmt::format("{}\n{}\n{}/{}\n{}\n", key.model.string(), key.scheme, key.rank.rank,
-                           key.rank.size,
-                           static_cast<int>(plan.params[first.param].format.layout)));
+                           key.rank.size, static_cast<int>(plan.matrix_layout)));
   std::string model = io::printable(key.model.filename().string()).substr(0, 64);
   std::string scheme = key.scheme.find('=') == std::string::npos ? key.scheme : "rules";
   if (scheme.empty()) scheme = "none";
@@ -120,7 +118,7 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   const uint64_t everything = layout_.file_bytes();
   uint64_t room = 0;
   for (const fs::path& directory : options.directories) {
-    paths_.push_back(directory / file_name(key, plan, layout_));
+    paths_.push_back(directory / file_name(key, plan));
     uint64_t limit = spill_limit(directory, options.limit, calls);
     room = std::max(room, spill_room(paths_.back(), everything, limit, calls).bytes);
   }

@@ -241,7 +241,7 @@ void plan_host_sweep(ReadPlan& plan) {
       const auto tiles = static_cast<uint32_t>(ceil_div(p.param->rows, rows));
       plan.host_sweep.push_back({i, plan.host_sweep_tiles(), tiles, rows});
       plan.host_tile_bytes = std::max(plan.host_tile_bytes, host_tile_bytes(p, rows));
-      if (p.is_for_host()) plan.unpacked_bytes = std::max(plan.unpacked_bytes, tile_bytes(p, rows));
+      if (p.is_unpacked()) plan.unpacked_bytes = std::max(plan.unpacked_bytes, tile_bytes(p, rows));
     }
   }
 }

@@ -12,7 +12,7 @@ constexpr int64_t kMostHeadRows = 8;
 bool can_multiply(const ReadPlan& plan, const ParamPlan& p, const std::vector<bool>& spilled) {
   const Param& param = *p.param;
   return param.layout == WeightLayout::packed && !param.pieces.front().vector &&
-         p.format.layout == WeightLayout::rows &&
+         plan.matrix_layout != MatrixLayout::packed &&
          !spilled[static_cast<size_t>(&p - plan.params.data())];
 }
 

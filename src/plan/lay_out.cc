@@ -25,8 +25,10 @@ DType common_dtype(std::span<const TensorPlan> pieces) {
 
 // Matrices that are multiplied have the device's layout; tables that are only looked up have plain
 // rows.
-WeightLayout layout_of(const Param& param, const QuantizeRequest& quantize) {
-  return param.layout == WeightLayout::packed ? quantize.matrix_layout : WeightLayout::rows;
+WeightFormat with_layout(const Param& param, const QuantizeRequest& quantize, WeightFormat format) {
+  if (param.layout == WeightLayout::packed) return with_layout(quantize.matrix_layout, format);
+  format.layout = WeightLayout::rows;
+  return format;
 }
 
 // Vectors are never in groups.
@@ -43,7 +45,7 @@ WeightFormat format_of(const Param& param, DType stored, const QuantScheme& sche
       fail(ErrorKind::refused,
            "{} has {} columns, and {} can sum {} of them at most: choose another --quantization",
            param.path, param.cols, scheme.name, scheme.most_cols);
-    WeightFormat format = scheme.format(stored, layout_of(param, quantize));
+    WeightFormat format = with_layout(param, quantize, scheme.format(stored, WeightLayout::packed));
     format.whole_blocks = format.scales == ScaleKind::per_block &&
                           std::ranges::all_of(param.pieces, [](const Piece& piece) {
                             return piece.offset % kScaleBlock == 0;
@@ -52,7 +54,7 @@ WeightFormat format_of(const Param& param, DType stored, const QuantScheme& sche
   }
   if (param.pieces.front().vector)
     return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel
-  return {stored, layout_of(param, quantize), ScaleKind::none};
+  return with_layout(param, quantize, {stored, WeightLayout::packed, ScaleKind::none});
 }
 
 // Returns whether the pieces of a parameter can become one weight.
@@ -181,8 +183,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
   p.table = table_of(param);
   if (stored) {
     refuse_rules(param, quantize);
-    p.format = *stored;
-    p.format.layout = layout_of(param, quantize);
+    p.format = with_layout(param, quantize, *stored);
     p.format.whole_blocks = has_whole_blocks(param, p.format);
   } else {
     const DType kept = param.role == ParamRole::router ? DType::f32
@@ -277,6 +278,7 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
   plan.params.reserve(binding.params.size());
   plan.tensors = std::move(binding.tensors);
   plan.origin = origin;
+  plan.matrix_layout = quantize.matrix_layout;
   std::span<TensorPlan> rest = plan.tensors;
   for (uint32_t i = 0; i < binding.params.size(); ++i) {
     Param& param = *binding.params[i];

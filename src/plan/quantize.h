@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quant/matrix_layout.h"
 #include "quant/scheme.h"
 #include "src/nn/param.h"
 #include "src/plan/name_pattern.h"
@@ -33,7 +34,7 @@ struct QuantizeRequest {
   std::set<ParamRole> roles{ParamRole::linear};  // if their role is one of these
   bool to_bf16 = false;  // round F32 and F16 matrices to BF16 (--dtype bfloat16); otherwise they
                          // stay what they are
-  WeightLayout matrix_layout = WeightLayout::packed;  // as the device's linear layers need it
+  MatrixLayout matrix_layout = MatrixLayout::packed;  // of the device
   std::vector<SchemeRule> rules = {};                 // rules for matrices; the first match counts
 
   // The text of --quantization.

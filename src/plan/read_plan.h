@@ -60,6 +60,7 @@ struct ParamPlan {
   // Returns whether the CPU beside a device multiplies it: it is stored as that needs it, and
   // unpacked by the device where it crosses the link.
   bool is_for_host() const { return tier == Tier::host && host_rows > 0; }
+  bool is_unpacked() const { return is_for_host() && format.layout == WeightLayout::rows; }
   // The format in its tier, and the bytes of `bytes` and `storage` there.
   WeightFormat kept_format() const;
   uint64_t kept_bytes() const;
@@ -211,9 +212,10 @@ struct ReadPlan {
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;
   Origin origin = Origin::checkpoint;  // of input-major matrices
-  std::vector<uint32_t> disk_order;    // of the tensors
-  std::vector<Span> spans;             // of the load, in disk order
-  uint64_t load_spans = 0;  // how many there are, also where plan_sizes() leaves some out
+  MatrixLayout matrix_layout = MatrixLayout::packed;
+  std::vector<uint32_t> disk_order;  // of the tensors
+  std::vector<Span> spans;           // of the load, in disk order
+  uint64_t load_spans = 0;           // how many there are, also where plan_sizes() leaves some out
   uint64_t load_moves = 0;
   std::vector<TiledTensor> sweep;
   std::vector<TiledParam> host_sweep;

@@ -35,7 +35,9 @@ bool is_spilled(const ReadPlan& plan, const TensorPlan& tensor, bool streamed) {
   const ParamPlan& param = plan.params[tensor.param];
   if (tensor.stored->bytes == 0 || tensor.source > 0) return false;
   if (tensor.origin == Origin::spill) return true;
-  if (param.format.layout != WeightLayout::packed) return false;
+  // A GPU encodes into its own memory.
+  bool by_cpu = plan.matrix_layout == MatrixLayout::packed;
+  if (!by_cpu || param.format.layout != WeightLayout::packed) return false;
   // An input-major tensor is encoded in parts of all its panels.
   if (tensor.transposed || tensor.plane().input_major()) return false;
   // Padded to a panel it could be larger than what it is made of.

@@ -19,6 +19,7 @@
 #include "kernels/cpu/instruction_sets.h"
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
+#include "quant/matrix_layout.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
 #include "tests/support/sanitized.h"
@@ -44,8 +45,19 @@ struct Target {
 
   // Null: the reference backend, which has none.
   const cpu::Ops* table() const { return ops != nullptr ? ops : find_instruction_set(isa).ops; }
-  // The layout in which linear layers take their weights.
-  WeightLayout layout() const { return gpu == nullptr ? WeightLayout::packed : WeightLayout::rows; }
+  // The layout in which linear layers take their weights in a format.
+  MatrixLayout matrix_layout() const {
+    return gpu == nullptr ? MatrixLayout::packed : MatrixLayout::by_codes;
+  }
+  WeightLayout layout(const WeightFormat& format) const {
+    return layout_of(matrix_layout(), format);
+  }
+  WeightLayout layout_of_groups() const {
+    return layout({.dtype = DType::u8, .scales = ScaleKind::grouped});
+  }
+  WeightLayout layout(const QuantScheme& scheme, DType stored) const {
+    return layout(scheme.format(stored, WeightLayout::packed));
+  }
   // The size of a problem: `small` for a GPU, whose emulator computes a thousandth of what a CPU
   // does.
   int64_t size(int64_t usual, int64_t small) const { return gpu == nullptr ? usual : small; }

@@ -393,7 +393,8 @@ TEST_P(Elementwise, EmbedLooksUpRowsOfEveryScheme) {
     for (const QuantScheme& scheme : element_schemes()) {
       for (DType stored : {DType::f32, DType::f16, DType::bf16}) {
         // A table of plain rows, or one that is a linear layer's weight as well.
-        for (WeightLayout layout : std::set{WeightLayout::rows, GetParam().layout()}) {
+        for (WeightLayout layout :
+             std::set{WeightLayout::rows, GetParam().layout(scheme, stored)}) {
           StoredWeight table = encoded(scheme, stored, layout, values);
           std::vector<int32_t> ids{0, 49};
           for (int i = 0; i < 9; ++i) ids.push_back(static_cast<int32_t>(random.between(0, 49)));

@@ -159,7 +159,9 @@ class Encode : public test::EveryTarget {
     expect_same_stats(have, want);
   }
   // Plain rows, and the layout of linear layers.
-  static std::set<WeightLayout> layouts() { return {WeightLayout::rows, GetParam().layout()}; }
+  static std::set<WeightLayout> layouts(const WeightFormat& format) {
+    return {WeightLayout::rows, GetParam().layout(format)};
+  }
 };
 
 constexpr DType kStored[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
@@ -169,7 +171,7 @@ TEST_P(Encode, QuantizesAsTheReference) {
   Random random("Encode.QuantizesAsTheReference");
   for (DType stored : kStored) {
     for (const QuantScheme& scheme : quant_schemes()) {
-      for (WeightLayout layout : layouts()) {
+      for (WeightLayout layout : layouts(scheme.format(kept_dtype(stored), WeightLayout::packed))) {
         for (auto [rows, cols] :
              {std::pair<int64_t, int64_t>{1, 1},
               {3, 127},
@@ -209,8 +211,9 @@ TEST_P(Encode, SourcesOfEveryFormBecomeWhatTheirRowsDo) {
     const QuantScheme& scheme = quant_schemes()[static_cast<size_t>(i) % quant_schemes().size()];
     const DType stored = kStored[random.between(0, 3)];
     const bool transposed = random.between(0, 2) > 0;
-    const WeightLayout layout =
-        random.between(0, 1) == 0 ? WeightLayout::rows : GetParam().layout();
+    const WeightLayout layout = random.between(0, 1) == 0
+                                    ? WeightLayout::rows
+                                    : GetParam().layout(scheme, kept_dtype(stored));
     const WeightFormat format = scheme.format(kept_dtype(stored), layout);
     Source source(GetParam(), stored, random.between(1, 150), random.between(1, 500), true, random);
     Elsewhere elsewhere(source, transposed, random.between(1, source.rows), random);
@@ -237,7 +240,7 @@ TEST_P(Encode, ConvertsAsTheReference) {
   Random random("Encode.ConvertsAsTheReference");
   for (DType stored : kStored) {
     for (DType dtype : kKept) {
-      for (WeightLayout layout : layouts()) {
+      for (WeightLayout layout : layouts({.dtype = dtype})) {
         // f32 overflows to infinity in f16: no special values there, they would make errors
         // infinite.
         Source source(GetParam(), stored, random.between(1, 40), random.between(1, 150),
@@ -257,7 +260,9 @@ TEST_P(Encode, EveryBf16NumberIsQuantizedAsTheReference) {
     source.put(i % 256, i / 256, bf16_to_float(static_cast<uint16_t>(i)));
   }
   for (const QuantScheme& scheme : quant_schemes())
-    expect_equals_reference(source, scheme.group, scheme.format(DType::bf16, GetParam().layout()));
+    expect_equals_reference(
+        source, scheme.group,
+        with_layout(GetParam().matrix_layout(), scheme.format(DType::bf16, WeightLayout::packed)));
 }
 
 // Rows of ties between a format's numbers, and of what lies just below and above them; the last
@@ -307,7 +312,8 @@ TEST_P(Encode, RowGroupsGiveTheWhole) {
   Source source(GetParam(), DType::bf16, rows, cols, true, random);
   Backend backend(GetParam(), Compute::bf16, {});
   for (const QuantScheme& scheme : quant_schemes()) {
-    const WeightFormat format = scheme.format(DType::bf16, GetParam().layout());
+    const WeightFormat format =
+        with_layout(GetParam().matrix_layout(), scheme.format(DType::bf16, WeightLayout::packed));
     StoredWeight whole(format, rows, cols), parts(format, rows, cols);
     EncodeArgs args = source.args(scheme.group, whole.weight);
     const EncodeStats expected = backend.encoder->encode(args);

@@ -24,7 +24,8 @@ class ExpertStack {
  public:
   ExpertStack(const Kind& kind, int64_t count, int64_t rows, int64_t cols, bool bias,
               Random& random)
-      : format_(kind.scheme().format(kind.stored, WeightLayout::rows)) {
+      : format_(with_layout(MatrixLayout::by_codes,
+                            kind.scheme().format(kind.stored, WeightLayout::packed))) {
     format_.whole_blocks = format_.scales == ScaleKind::per_block && rows % kScaleBlock == 0;
     const auto bytes = static_cast<int64_t>(storage_bytes(format_, rows, cols));
     matrix.step = matrix.bias_step =
@@ -33,8 +34,7 @@ class ExpertStack {
     for (int64_t e = 0; e < count; ++e) {
       std::byte* at = memory_.get() + e * matrix.step;
       Weight& w = weights.emplace_back(weight_in(format_, rows, cols, at));
-      const test::StoredWeight from =
-          test::random_weight(kind, WeightLayout::rows, rows, cols, random);
+      const test::StoredWeight from = test::random_weight(kind, format_.layout, rows, cols, random);
       for (Plane plane : kPlanes) {
         if (w.plane(plane) != nullptr)
           std::copy_n(from.weight.plane(plane), plane_bytes(format_, plane, rows, cols),

@@ -112,7 +112,7 @@ TEST_P(Grouped, BlocksLikeTheReference) {
       return test::block_weight(type, layout, rows, cols, blocks);
     };
     const StoredWeight packed = weight(WeightLayout::packed), plain = weight(WeightLayout::rows);
-    const bool takes_packed = GetParam().layout() == WeightLayout::packed;
+    const bool takes_packed = GetParam().layout_of_groups() == WeightLayout::packed;
     expect_product(GetParam(), takes_packed ? packed.weight : plain.weight, packed.weight, random);
     expect_product_of_many(GetParam(), plain.weight, packed.weight, random);
     expect_rows(GetParam(), plain.weight);
@@ -130,8 +130,9 @@ TEST_P(Grouped, BlocksWithScalesOfRowsLikeTheReference) {
   };
   const StoredWeight packed = weight(WeightLayout::packed, encode_reference);
   const StoredWeight plain = weight(WeightLayout::rows, encode_reference);
-  const StoredWeight w = weight(
-      GetParam().layout(), [&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+  const StoredWeight w = weight(GetParam().layout_of_groups(), [&](const EncodeArgs& args) {
+    return backend.encoder->encode(args);
+  });
   expect_product(GetParam(), w.weight, packed.weight, random);
   expect_product_of_many(GetParam(), plain.weight, packed.weight, random);
   expect_rows(GetParam(), plain.weight);
@@ -144,7 +145,7 @@ TEST_P(Grouped, CodesLikeTheReference) {
       if (GetParam().gpu != nullptr && group > 128) continue;
       const int64_t cols = GetParam().size(576, group == 128 ? 288 : 192);
       const GptqLayer layer(bits, 32, cols, group, group == 64, random);
-      const StoredWeight w = layer.weight(GetParam().layout(), bits % 2, 3);
+      const StoredWeight w = layer.weight(GetParam().layout_of_groups(), bits % 2, 3);
       const StoredWeight packed = layer.weight(WeightLayout::packed, bits % 2, 3);
       expect_product(GetParam(), w.weight, packed.weight, random);
       expect_product_of_many(GetParam(), w.weight, packed.weight, random);
@@ -171,8 +172,8 @@ TEST_P(Grouped, EncodesAsTheReference) {
     for (bool act_order : {false, true}) {
       SCOPED_TRACE(testing::Message() << bits << " bits" << (act_order ? ", ordered" : ""));
       const GptqLayer layer(bits, 64, 128, 32, act_order, random);
-      const StoredWeight expected = layer.weight(GetParam().layout(), 1, 4);
-      const StoredWeight found = layer.weight(GetParam().layout(), 1, 4, encode);
+      const StoredWeight expected = layer.weight(GetParam().layout_of_groups(), 1, 4);
+      const StoredWeight found = layer.weight(GetParam().layout_of_groups(), 1, 4, encode);
       expect_same_planes(found.weight, expected.weight);
 
       const auto some = [](EncodeArgs args) {  // outputs head by head
@@ -182,11 +183,11 @@ TEST_P(Grouped, EncodesAsTheReference) {
         args.outputs = 16;
         return args;
       };
-      const auto some_found = layer.weight(GetParam().layout(), 1, 4, [&](const EncodeArgs& args) {
-        return backend.encoder->encode(some(args));
-      });
+      const auto some_found =
+          layer.weight(GetParam().layout_of_groups(), 1, 4,
+                       [&](const EncodeArgs& args) { return backend.encoder->encode(some(args)); });
       const auto some_expected =
-          layer.weight(GetParam().layout(), 1, 4,
+          layer.weight(GetParam().layout_of_groups(), 1, 4,
                        [&](const EncodeArgs& args) { return encode_reference(some(args)); });
       expect_same_planes(some_found.weight, some_expected.weight);
     }
@@ -206,7 +207,7 @@ TEST_P(Grouped, CodesAcrossRowsAreEncodedAsByTheReference) {
   for (uint16_t& scale : scales) scale = float_to_f16(random.normal(0.02f));
   const auto encoded = [&](const auto& encode) {
     WeightFormat format{.dtype = DType::u8,
-                        .layout = GetParam().layout(),
+                        .layout = GetParam().layout_of_groups(),
                         .scales = ScaleKind::grouped,
                         .scale_cols = kGroup};
     format.bits = 4;
@@ -294,7 +295,7 @@ TEST_P(Grouped, RowCodesLikeTheReference) {
   for (const test::RowLayer& layer : layers) {
     SCOPED_TRACE(testing::Message() << layer.name << ", " << layer.format.bits << " bits, "
                                     << layer.cols << " columns");
-    const WeightLayout layout = GetParam().layout();
+    const WeightLayout layout = GetParam().layout_of_groups();
     const StoredWeight packed = layer.weight(WeightLayout::packed, encode_reference);
     const StoredWeight expected = layer.weight(layout, encode_reference);
     const StoredWeight found =
@@ -367,7 +368,8 @@ TEST_P(Grouped, ScaledCodesAreEncodedAsByTheReference) {
         of_scales.first_output = block ? 32 : 0;
         of_scales.output_run = 16;
         of_scales.output_stride = 48;
-        const WeightFormat format{DType::f8_e4m3, GetParam().layout(), kind};
+        const WeightFormat format =
+            with_layout(GetParam().matrix_layout(), {.dtype = DType::f8_e4m3, .scales = kind});
         const StoredWeight expected =
             encoded(format, rows, cols, of_codes, of_scales, encode_reference);
         const StoredWeight found = encoded(format, rows, cols, of_codes, of_scales, encode);
@@ -464,7 +466,8 @@ TEST_P(Grouped, ManyRowsHaveTheBitsOfEachAlone) {
 TEST_P(Grouped, ARowThatIsNotFiniteSpoilsOnlyItself) {
   test::Random random("Grouped.ARowThatIsNotFiniteSpoilsOnlyItself");
   const auto blocks = test::random_blocks(DType::q4_k, 16, 512, random);
-  const StoredWeight w = test::block_weight(DType::q4_k, GetParam().layout(), 16, 512, blocks);
+  const StoredWeight w =
+      test::block_weight(DType::q4_k, GetParam().layout_of_groups(), 16, 512, blocks);
   Matrix x = Matrix::random(6, 512, random);
   const Matrix y = product(GetParam(), Compute::bf16, x, w.weight, nullptr);
   x.at(3, 100) = INFINITY;

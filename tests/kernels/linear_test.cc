@@ -28,7 +28,7 @@ WorkspaceNeeds linear_needs(int64_t rows, int64_t cols) { return {rows, cols, 8}
 class Linear : public test::EveryTarget {
  protected:
   StoredWeight weight(const Kind& kind, int64_t rows, int64_t cols, Random& random) {
-    return random_weight(kind, GetParam().layout(), rows, cols, random);
+    return random_weight(kind, GetParam().layout(kind.scheme(), kind.stored), rows, cols, random);
   }
 };
 
@@ -115,7 +115,7 @@ TEST_P(Linear, Int8GivesTheBitsOfTheReference) {
     const Matrix values = Matrix::random(rows, cols, random);
     auto product = [&](const test::Target& target, Matrix x) {
       StoredWeight w = encoded({.name = "", .group = ScaleGroup::row, .codes = DType::i8},
-                               DType::bf16, target.layout(), values);
+                               DType::bf16, target.layout({.dtype = DType::i8}), values);
       Matrix y(n, w.weight.rows), of_rows(n, rows);
       Backend(target, Compute::bf16, linear_needs(n, cols))
           ->linear(x.tensor(), w.weight, nullptr, y.tensor());
@@ -164,7 +164,8 @@ TEST_P(Linear, ARowDoesNotDependOnOtherRowsOrThreads) {
 TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
   for (Compute compute : kComputes) {
     for (int64_t cols : {4, 32}) {
-      WeightFormat format{DType::f8_e4m3, GetParam().layout(), ScaleKind::per_row};
+      WeightFormat format = with_layout(GetParam().matrix_layout(),
+                                        {.dtype = DType::f8_e4m3, .scales = ScaleKind::per_row});
       StoredWeight w(format, 256, cols);
       std::fill_n(w.weight.scales, 256, 1.0f);
       std::fill_n(w.weight.data, plane_bytes(format, Plane::codes, 256, cols), std::byte{0});
@@ -194,8 +195,9 @@ TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
 // The largest codes of either sign, in as many columns as may be: no sum overflows or saturates.
 TEST_P(Linear, Int8SumsAreExact) {
   const int64_t cols = GetParam().isa == Isa::reference ? 2000 : kMostI8Cols;
-  StoredWeight w({DType::i8, GetParam().layout(), ScaleKind::per_row}, GetParam().size(16, 2),
-                 cols);
+  StoredWeight w(
+      with_layout(GetParam().matrix_layout(), {.dtype = DType::i8, .scales = ScaleKind::per_row}),
+      16, cols);
   const int64_t rows = w.weight.rows;
   std::fill_n(w.weight.scales, rows, 0.5f);
   for (int64_t o = 0; o < rows; ++o) {

@@ -52,7 +52,8 @@ TEST_P(MultiplyHeads, EqualsTheReferenceWhateverTheTilesAndThreads) {
   Random random("MultiplyHeads.EqualsTheReference");
   for (const char* name : {"none", "fp8_per_channel", "fp8_per_block", "int8", "int4_g32"}) {
     SCOPED_TRACE(name);
-    const Problem p(random, *find_quant_scheme(name), GetParam().layout());
+    const QuantScheme scheme = *find_quant_scheme(name);
+    const Problem p(random, scheme, GetParam().layout(scheme, DType::bf16));
     const int64_t most = GetParam().size(67, 19);
     const int64_t n = std::array<int64_t, 3>{1, 7, most}[static_cast<size_t>(random.between(0, 2))];
     const WorkspaceNeeds needs{.max_cols = 1, .head_cols = p.cols, .grouped = true};

@@ -362,7 +362,7 @@ class Contents : public testing::Test {
 
 TEST_F(Contents, ResidentParametersHoldTheCheckpointsRows) {
   for_every_case([&](Scenario& s) {
-    s.quantize.matrix_layout = s.one_of({WeightLayout::packed, WeightLayout::rows});
+    s.quantize.matrix_layout = s.one_of({MatrixLayout::packed, MatrixLayout::by_codes});
     s.expected = test::expected_params(s.config, s.tensors, s.rank, s.quantize, s.schemes);
     ReadPlan plan = s.plan();
     auto residents = load(s, plan);
@@ -455,7 +455,7 @@ TEST_F(Contents, TransposedTensorsAreStreamedFromTheCache) {
   size_t streamed = 0;
   for_every_case([&](Scenario& s) {
     if (std::ranges::none_of(s.fusions, &Fusion::transposed)) return;
-    s.quantize.matrix_layout = s.one_of({WeightLayout::packed, WeightLayout::rows});
+    s.quantize.matrix_layout = s.one_of({MatrixLayout::packed, MatrixLayout::by_codes});
     s.expected = test::expected_params(s.config, s.tensors, s.rank, s.quantize, s.schemes);
     ReadPlan all = lay_out(s.model, *s.index, s.quantize, Origin::spill);
     const ReadPlan plan = compile(all, s.staging, random_placement(s, all));

@@ -167,9 +167,9 @@ class ExpectedParams {
                        cols.count, at});
       at += multiplied ? (s.rows.count + 15) / 16 * 16 : s.rows.count;
     }
-    const WeightLayout layout = multiplied ? quantize_.matrix_layout : WeightLayout::rows;
-    add({path + ".weight", format(parts, layout, scheme, false), false, at, cols.count, {}}, parts,
-        scheme.group);
+    WeightFormat kept = format(parts, WeightLayout::rows, scheme, false);
+    if (multiplied) kept = with_layout(quantize_.matrix_layout, kept);
+    add({path + ".weight", kept, false, at, cols.count, {}}, parts, scheme.group);
   }
 
   // A bias has its parts where its weight has their rows.

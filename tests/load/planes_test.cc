@@ -363,14 +363,14 @@ TEST_P(Planes, ResidentAndSweptRowsAreCodesTimesScales) {
     SCOPED_TRACE(testing::Message() << "model of seed " << seed);
     CodesModel m(seed, GetParam());
     QuantizeRequest request;
-    request.matrix_layout = m.one_of({WeightLayout::packed, WeightLayout::rows});
+    request.matrix_layout = m.one_of({MatrixLayout::packed, MatrixLayout::by_codes});
     const ReadPlan all = lay_out(m.model, *m.index, request);
     Placement placement(all.params.size(), Tier::device);
     for (size_t i = 0; i < all.params.size(); ++i) {
       if (m.is_quantized(*all.params[i].param) && m.random.uniform() < 0.7)
         placement[i] = Tier::disk;
     }
-    if (request.matrix_layout == WeightLayout::rows) placement = {};
+    if (request.matrix_layout == MatrixLayout::by_codes) placement = {};
     const ReadPlan plan = compile(m.model, *m.index, request, m.staging, placement);
     const std::vector<Resident> residents = load(m, plan);
     TileStream stream(plan, *m.index, *device_, *encoder_, ledger_, measured_, m.options,

@@ -34,7 +34,7 @@ class HostRowsOf : public testing::Test {
     model_ = build_model(dir_.path(), Rank{});
     index_.emplace(io::open_checkpoint(dir_.path()));
   }
-  ReadPlan plan(WeightLayout layout) {
+  ReadPlan plan(MatrixLayout layout) {
     QuantizeRequest request{*find_quant_scheme("none")};
     request.matrix_layout = layout;
     return lay_out(model_, *index_, request);
@@ -51,7 +51,7 @@ class HostRowsOf : public testing::Test {
 };
 
 TEST_F(HostRowsOf, ARuleForcesFewRowsAndExpertsCountByTheirUse) {
-  ReadPlan all = plan(WeightLayout::rows);
+  ReadPlan all = plan(MatrixLayout::by_codes);
   for (ParamPlan& p : all.params)
     if (p.param->path.find("layers.1.mlp") != std::string::npos) p.param->used = 0.25;
   set_host_rows(all, 20, {});
@@ -64,13 +64,14 @@ TEST_F(HostRowsOf, ARuleForcesFewRowsAndExpertsCountByTheirUse) {
 }
 
 // The format and the bytes of what the CPU multiplies are those of its panels.
-TEST_F(HostRowsOf, OnlyHostMemoryHasPanels) {
-  ReadPlan all = plan(WeightLayout::rows);
+TEST_F(HostRowsOf, HostMemoryHasPanelsOfAllFormats) {
+  ReadPlan all = plan(MatrixLayout::by_codes);
   set_host_rows(all, 20, {});
   for (Tier tier : {Tier::device, Tier::host}) {
     set_placement(all, Placement(all.params.size(), tier));
     for (const ParamPlan& p : all.params) {
-      const bool panels = tier == Tier::host && p.host_rows > 0;
+      const bool panels =
+          p.format.layout == WeightLayout::packed || (tier == Tier::host && p.host_rows > 0);
       EXPECT_EQ(p.kept_format().layout == WeightLayout::packed, panels) << p.param->path;
       EXPECT_EQ(p.kept_storage(), storage_bytes(p.kept_format(), p.param->rows, p.param->cols));
     }
@@ -80,7 +81,7 @@ TEST_F(HostRowsOf, OnlyHostMemoryHasPanels) {
 
 // A CPU's own matrices are packed, and there is nothing beside it.
 TEST_F(HostRowsOf, NothingBesideACpu) {
-  ReadPlan all = plan(WeightLayout::packed);
+  ReadPlan all = plan(MatrixLayout::packed);
   set_host_rows(all, 20, {});
   for (const ParamPlan& p : all.params) EXPECT_EQ(p.host_rows, 0) << p.param->path;
 }

@@ -14,7 +14,7 @@ from .suites import tests_in
 
 PROFILED_LAYERS, PROFILED_VOCABULARY = "2", "4096"
 # Names of kernels of a step, the library's among them; those of loading are others.
-OF_A_STEP = ("activate|add|partition|combine|prefill|decode_kernel|embed|finish|gemv|likeliest|norm|rope|bf16|code_kernel|store"
+OF_A_STEP = ("activate|add|partition|combine|prefill|decode_kernel|plain_rows|embed|finish|gemv|likeliest|norm|rope|bf16|code_kernel|store"
              "|top_kernel|nvjet|gemm|cutlass|xmma")
 PROFILED = {"Duration", "Memory Throughput", "DRAM Throughput", "Compute (SM) Throughput", "Achieved Occupancy",
             "Registers Per Thread"}

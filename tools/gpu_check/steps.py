@@ -56,9 +56,10 @@ def of_attention():
 
 
 def many_sequences():
+    """Few rows, at the border to the library's products, and behind it."""
     return [figure(f"decode {count} sequences {scheme}", 60, bench(
         "decode", MAIN, "--tokens", "16", "--max-num-seqs", count, "--quantization", scheme))
-        for count, scheme in (("16", "none"), ("64", "fp8_dynamic"))]
+        for count, scheme in (("16", "none"), ("32", "none"), ("40", "none"), ("64", "none"), ("64", "fp8_dynamic"))]
 
 
 def outside_of_the_gpu(shapes):
@@ -121,10 +122,10 @@ def sanitizers():
 def all_steps(shapes=True):
     """shapes: whether those beside that of --shape are made."""
     steps = tests() + [Step("ceilings", "figures", 30, run_json("cuda_bench", "--json", "ceilings"))]
-    steps += [decode("none"), prefill("2048", "none")] + (of_shapes() if shapes else [])
+    steps += [decode("none"), prefill("2048", "none"), prefill("512", "none")] + (of_shapes() if shapes else [])
     steps += [step for scheme in SCHEMES[1:] for step in (decode(scheme), prefill("2048", scheme))]
+    steps += [prefill("512", scheme) for scheme in ("fp8", "fp8_dynamic")]
     steps += outside_of_the_gpu(shapes) + of_attention() + peers(shapes) + loads() + many_sequences()
-    steps += [prefill("512", scheme) for scheme in ("none", "fp8", "fp8_dynamic")]
     steps += [figure(f"memory {scheme}", 60, figures.peak(scheme)) for scheme in SCHEMES]
     steps += [Step("products of few rows", "figures", 60, run_json("cuda_bench", "--json", "sweep")),
               Step("products of experts", "figures", 60, run_json("cuda_bench", "--json", "experts")),

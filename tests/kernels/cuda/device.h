@@ -57,12 +57,14 @@ class DeviceMatrix {
   Buffer<float> data_;
 };
 
-// A weight of the row layout, in device memory.
+// A weight in the layout that a GPU has its format in, in device memory.
 struct DeviceWeight {
   DeviceWeight(WeightFormat format, int64_t rows, int64_t cols)
       : data(plane_bytes(format, Plane::codes, rows, cols)),
         scales(plane_bytes(format, Plane::scales, rows, cols) / 4) {
-    weight = {format, rows, cols, data.data(), scales.size() == 0 ? nullptr : scales.data()};
+    const bool panels = format.layout == WeightLayout::packed;
+    weight = {format, panels ? ceil_div(rows, kPanelRows) * kPanelRows : rows, cols, data.data(),
+              scales.size() == 0 ? nullptr : scales.data()};
   }
   Weight host() const {  // what it holds now, until the next launch
     Weight w = weight;
@@ -71,13 +73,15 @@ struct DeviceWeight {
     return w;
   }
   DeviceWeight(const QuantScheme& scheme, DType stored, int64_t rows, int64_t cols)
-      : DeviceWeight(scheme.format(stored, WeightLayout::rows), rows, cols) {
+      : DeviceWeight(
+            with_layout(MatrixLayout::by_codes, scheme.format(stored, WeightLayout::packed)), rows,
+            cols) {
     weight.format.whole_blocks = weight.format.scales == ScaleKind::per_block;
   }
   // `values`, encoded by the reference.
   DeviceWeight(const QuantScheme& scheme, DType stored, const Matrix& values)
       : DeviceWeight(scheme, stored, values.rows(), values.cols()) {
-    const StoredWeight w = encoded(scheme, stored, WeightLayout::rows, values);
+    const StoredWeight w = encoded(scheme, stored, weight.format.layout, values);
     std::copy_n(w.data.get(), data.size(), data.host());
     if (scales.size() > 0)
       std::memcpy(scales.host(), w.scales.get(), scales.size() * sizeof(float));

@@ -66,7 +66,7 @@ TEST(CudaLaunches, RowsWithoutASlotAreNotStored) {
 // Two products do everything for few rows; for many there are lists, rounding, and the sum of what
 // is gathered.
 TEST(CudaLaunches, ExpertsTakeTheSameFewWhoeverIsChosen) {
-  const WeightFormat format{DType::bf16, WeightLayout::rows, ScaleKind::none};
+  const WeightFormat format{DType::bf16, WeightLayout::packed, ScaleKind::none};
   constexpr int64_t kCount = 3, kUsed = 2, kHidden = 32, kWidth = 16;
   Buffer<uint16_t> up(kCount * 2 * kWidth * kHidden), down(kCount * kHidden * kWidth);
   for (auto* weights : {&up, &down})

@@ -38,7 +38,7 @@ Matrix reference_linear(const QuantScheme& scheme, DType stored, const Matrix& v
 }
 
 struct Size {
-  int64_t rows, cols, tokens;
+  int64_t rows, cols, tokens;  // of whole panels
 };
 
 // A library that offers scaled products of codes and refuses the first, then offers what is left.
@@ -94,9 +94,9 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
       {E4M3Product::sums, test::make_gemm(E4M3Product::sums)},
       {E4M3Product::scaled, test::make_gemm(E4M3Product::scaled)}};
   for (const Size& size :
-       {Size{16, 128, 17}, Size{48, 240, 19}, Size{33, 272, 20}, Size{300, 70, 40}, Size{5, 1, 33},
+       {Size{16, 128, 17}, Size{48, 240, 19}, Size{48, 272, 20}, Size{304, 70, 40}, Size{16, 1, 33},
         Size{272, 640, 18}, Size{128, 512, 17}, Size{144, 384, 24}, Size{256, 640, 31},
-        Size{random.between(1, 200), random.between(1, 300), 18}}) {
+        Size{16 * random.between(1, 13), random.between(1, 300), 18}}) {
     Matrix values = Matrix::random(size.rows, size.cols, random, 0.3f);
     Matrix x = Matrix::random(size.tokens, size.cols, random);
     Buffer<float> bias(static_cast<size_t>(size.rows));
@@ -115,7 +115,7 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
                      << scheme.name << ", " << size.tokens << " rows times " << size.rows << " x "
                      << size.cols << ", " << static_cast<int>(product));
         // Whole rows of y begin at multiples of 16 bytes, as those of activations do.
-        DeviceMatrix from(x, 1), to(size.tokens, size.rows, size.rows % 4 == 0 ? 4 : 3);
+        DeviceMatrix from(x, 1), to(size.tokens, size.rows, 4);
         EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add ? bias.data() : nullptr,
                                            *gemm, workspace.on_device(), to.tensor(), stream()));
         EXPECT_TRUE(to.gaps_untouched());
@@ -137,12 +137,12 @@ TEST(CudaLinear, ManyRowsOfI8InTilesEqualTheReference) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   Random random("CudaLinear.ManyRowsOfI8InTilesEqualTheReference");
   const QuantScheme scheme = *find_quant_scheme("int8");
-  Matrix values = Matrix::random(130, 70001, random, 0.3f);
+  Matrix values = Matrix::random(144, 70001, random, 0.3f);
   Matrix x = Matrix::random(17, 70001, random);
   for (int64_t c = 0; c < values.cols(); ++c) values.at(129, c) = x.at(16, c);  // a large sum
   DeviceWeight w(scheme, DType::bf16, values);
   Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(17, values.cols()));
-  DeviceMatrix from(x, 0), to(17, 130, 0);
+  DeviceMatrix from(x, 0), to(17, 144, 0);
   EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr,
                                      *test::make_gemm(E4M3Product::scaled), workspace.on_device(),
                                      to.tensor(), stream()));
@@ -198,7 +198,8 @@ TEST(CudaLinear, ManyRowsEqualFewRows) {
       SCOPED_TRACE(testing::Message() << scheme.name << ", " << size.tokens << " rows times "
                                       << size.rows << " x " << size.cols);
       w.fill(random);
-      DeviceMatrix from(x, 0), to(size.tokens, size.rows, 0), few(size.tokens, size.rows, 0);
+      const int64_t outputs = w.weight.rows;
+      DeviceMatrix from(x, 0), to(size.tokens, outputs, 0), few(size.tokens, outputs, 0);
       EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr, *gemm,
                                          workspace.on_device(), to.tensor(), stream()));
       for (int64_t row = 0; row < size.tokens; row += cuda::kFewRows) {
@@ -224,10 +225,10 @@ TEST(CudaLinear, ManyRowsTakeWhatBf16HoldsAndI8) {
                                       {DType::f16, Compute::bf16, false},
                                       {DType::i8, Compute::bf16, true},
                                       {DType::i8, Compute::f32, true}}) {
-    DeviceWeight w({dtype, WeightLayout::rows, ScaleKind::none}, 4, 16);
+    DeviceWeight w(with_layout(MatrixLayout::by_codes, {.dtype = dtype}), 16, 16);
     EXPECT_EQ(cuda::linear_many_fits(w.weight, compute), fits) << dtype_name(dtype);
   }
-  DeviceWeight dynamic({DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row, true}, 4, 16);
+  DeviceWeight dynamic({DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row, true}, 16, 16);
   EXPECT_TRUE(cuda::linear_many_fits(dynamic.weight, Compute::f32));
   // The plan for the widest layer is enough for the others.
   for (int64_t cols : {1, 100, 4096, 5000, 65536, 70000})
@@ -240,13 +241,13 @@ TEST(CudaLinear, ManyRowsTakeWhatBf16HoldsAndI8) {
 TEST(CudaLinear, DecodesRowsToBf16) {
   Random random("CudaLinear.DecodesRowsToBf16");
   for (int64_t cols : {int64_t{256}, int64_t{200}, random.between(1, 300)}) {
-    for (const char* name : {"fp8_per_channel", "fp8_per_block"}) {
+    for (const char* name : {"none", "fp8_per_channel", "fp8_per_block"}) {
       const QuantScheme scheme = *find_quant_scheme(name);
-      DeviceWeight w(scheme, DType::bf16, Matrix::random(150, cols, random));
-      for (int64_t i = 0; i < std::min<int64_t>(cols, 254); ++i)
+      DeviceWeight w(scheme, DType::bf16, Matrix::random(160, cols, random));
+      for (int64_t i = 0; scheme.group != ScaleGroup::none && i < std::min<int64_t>(cols, 254); ++i)
         w.data[static_cast<size_t>(i)] = static_cast<std::byte>(i + (i > 126));  // but for NaN
       for (int64_t first : {0, 16, 144}) {
-        const int64_t rows = std::min<int64_t>(40, 150 - first);
+        const int64_t rows = std::min<int64_t>(48, 160 - first);
         Buffer<uint16_t> to(static_cast<size_t>(rows * cols));
         cuda::decode_rows(w.weight, first, rows, to.data(), stream());
         for (int64_t i = 0; i < rows * cols; ++i) {
@@ -260,15 +261,35 @@ TEST(CudaLinear, DecodesRowsToBf16) {
   }
 }
 
-TEST(CudaLinear, TensorCoresTakeWhatVectorsFit) {
-  for (auto [dtype, cols, fits] : {std::tuple{DType::bf16, 8, true},
-                                   {DType::bf16, 12, false},
-                                   {DType::f8_e4m3, 16, true},
-                                   {DType::f8_e4m3, 24, false},
-                                   {DType::f16, 16, false},
-                                   {DType::i8, 16, false}}) {
-    DeviceWeight w({dtype, WeightLayout::rows, ScaleKind::none}, 4, cols);
-    EXPECT_EQ(cuda::gemv_mma_fits(w.weight), fits) << dtype_name(dtype) << " " << cols;
+// Codes of E4M3 and of i8 as the library takes them; i8 with zeros behind the last row and column.
+TEST(CudaLinear, PutsCodesIntoPlainRows) {
+  Random random("CudaLinear.PutsCodesIntoPlainRows");
+  for (int64_t cols : {int64_t{256}, int64_t{200}, random.between(1, 300)}) {
+    for (const char* name : {"fp8_per_channel", "int8"}) {
+      DeviceWeight w(*find_quant_scheme(name), DType::bf16, Matrix::random(160, cols, random));
+      const bool integers = w.weight.format.dtype == DType::i8;
+      for (int64_t first : {0, 16, 144}) {
+        const int64_t rows = std::min<int64_t>(48, 160 - first), more = integers ? 16 : 0;
+        const int64_t to_cols = integers ? ceil_div(cols, 16) * 16 : cols;
+        Buffer<uint8_t> to(static_cast<size_t>((rows + more) * to_cols));
+        if (integers) {
+          auto* codes = reinterpret_cast<int8_t*>(to.data());
+          cuda::decode_rows_i8(w.weight, first, rows, {codes, rows + more, to_cols}, stream());
+        } else {
+          cuda::unpack_rows(w.weight, first, rows, to.data(), stream());
+        }
+        for (int64_t i = 0; i < (rows + more) * to_cols; ++i) {
+          const int64_t r = i / to_cols, c = i % to_cols;
+          const bool there = r < rows && c < cols;
+          uint8_t code = 0;
+          if (there)
+            code = static_cast<uint8_t>(
+                w.data[static_cast<size_t>(element_offset(w.host(), first + r, c))]);
+          if (there && integers) code ^= 0x80;
+          ASSERT_EQ(to[static_cast<size_t>(i)], code) << r << " " << c;
+        }
+      }
+    }
   }
 }
 

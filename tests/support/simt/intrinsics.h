@@ -1,6 +1,6 @@
 // The part of device.h that kernels/cuda/simt.h promises: launches, vector accesses and the
 // fragments of tensor cores, whose layouts are those of the PTX ISA, section "Matrix Fragments for
-// mma.m16n8k16 with floating point type" and section "ldmatrix".
+// mma.m16n8k16 with floating point type", "... mma.m16n8k32", and section "ldmatrix".
 #pragma once
 
 #include "quant/float8.h"
@@ -108,6 +108,40 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
                      SimtWhere where = SimtWhere::current()) {
   MmaArgs args{d, a, b};
   simt::wait_for_warp("mma_bf16", 0xffffffff, &args, multiply_fragments, where);
+}
+
+struct IntegerMmaArgs {
+  int* d;
+  const uint32_t* a;
+  const uint32_t* b;
+};
+
+// The same places of words, each of four neighbouring columns (A) or rows (B).
+inline void multiply_integer_fragments(void* const (&args)[32], uint32_t) {
+  int a[16][32], b[32][8];
+  for (int l = 0; l < 32; ++l) {
+    const auto* m = static_cast<const IntegerMmaArgs*>(args[l]);
+    const int g = l / 4, t = l % 4;
+    for (int i = 0; i < 4; ++i) {
+      for (int r = 0; r < 4; ++r)
+        a[g + r % 2 * 8][4 * t + r / 2 * 16 + i] = static_cast<int8_t>(m->a[r] >> (8 * i));
+      for (int r = 0; r < 2; ++r)
+        b[4 * t + r * 16 + i][g] = static_cast<int8_t>(m->b[r] >> (8 * i));
+    }
+  }
+  for (int l = 0; l < 32; ++l) {
+    auto* m = static_cast<IntegerMmaArgs*>(args[l]);
+    for (int i = 0; i < 4; ++i) {
+      const int row = l / 4 + i / 2 * 8, col = l % 4 * 2 + i % 2;
+      for (int k = 0; k < 32; ++k) m->d[i] += a[row][k] * b[k][col];
+    }
+  }
+}
+
+inline void mma_i8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   SimtWhere where = SimtWhere::current()) {
+  IntegerMmaArgs args{d, a, b};
+  simt::wait_for_warp("mma_i8", 0xffffffff, &args, multiply_integer_fragments, where);
 }
 
 struct LdmatrixArgs {

@@ -1,0 +1,16 @@
+// The layout of matrices that a device multiplies.
+#pragma once
+
+#include "quant/format.h"
+
+namespace sluice {
+
+// packed: of all formats, as a CPU needs it. by_codes: of codes that a GPU's tensor cores multiply
+// (bf16, f8_e4m3, i8), which they read as panels have them; all others in plain rows.
+enum class MatrixLayout : uint8_t { packed, by_codes };
+
+// The layout of a matrix in this format, but for its layout.
+WeightLayout layout_of(MatrixLayout device, const WeightFormat& format);
+WeightFormat with_layout(MatrixLayout device, WeightFormat format);
+
+}  // namespace sluice
