@@ -107,7 +107,7 @@ __device__ inline void add_to_stats(const Tally& mine, int64_t elements, EncodeS
   atomicAdd(reinterpret_cast<Count*>(&stats->elements), static_cast<Count>(elements));
 }
 
-// Where the codes of the source's elements go.
+// The place where the codes of the source's elements go.
 struct Destination {
   std::byte* to;        // the first row's first column; in panels, the first row's panel
   int64_t cols;         // of a row

@@ -30,7 +30,7 @@ constexpr int kCellCols = kCodes == DType::bf16 ? 2 : 4;
 template <DType kCodes>
 constexpr int kStepCols = kStepCells * kCellCols<kCodes>;
 
-// Where a column of x is, in the order of fragments of cells of `cell` columns.
+// The place of a column of x, in the order of fragments of cells of `cell` columns.
 SLUICE_HD inline int64_t fragment_place(int64_t column, int64_t cell) {
   const int64_t of_step = column % (kStepCells * cell), at = of_step / cell;
   return column - of_step + (at % 4 * kStepLoads + at / 4) * cell + of_step % cell;

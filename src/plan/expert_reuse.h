@@ -1,5 +1,5 @@
-// How soon a model's tokens choose the same experts again, as a run has seen it: what share of uses
-// a cache of any number of experts would have had.
+// Reuse of experts, as a run has seen it: how soon a model's tokens choose the same experts again,
+// which gives the share of uses that a cache of any number of experts would have had.
 #pragma once
 
 #include <array>
