@@ -71,17 +71,13 @@ std::string_view load_format_of(const std::filesystem::path& model) {
   return container.empty() ? "" : "pt";
 }
 
-constexpr std::string_view kDummy = "dummy";  // of --load-format
-
 // Refuses a format that the weights do not have.
 void check_load_format(const CommonOptions& o) {
-  constexpr std::string_view kFormats[] = {"auto",    "safetensors",   "gguf",         "pt",  "npz",
-                                           "npcache", "sharded_state", "consolidated", kDummy};
-  if (std::ranges::count(kFormats, o.load_format) == 0)
+  if (std::ranges::count(kLoadFormats, o.load_format) == 0)
     fail(ErrorKind::usage, "--load-format {}: must be one of {}", o.load_format,
-         fmt::join(kFormats, ", "));
+         fmt::join(kLoadFormats, ", "));
   if (o.load_format == "auto") return;
-  if (o.load_format == kDummy) {
+  if (o.load_format == kDummyFormat) {
     if (std::filesystem::is_directory(o.model_path)) return;
     fail(ErrorKind::usage, "--load-format dummy: {} is not a directory with a config.json",
          io::printable(o.model));
@@ -208,11 +204,10 @@ void add_weight_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--max-model-len", o.max_model_len,
                   "Allow sequences of this many tokens, prompt and continuation; auto: the most "
                   "that fit (default: the model's)");
-  verb.add_option(
-          "--load-format", o.load_format,
-          "Refuse weights in another format: auto, safetensors, gguf, pt, npz, npcache, "
-          "sharded_state, consolidated; or dummy: random weights, of which only config.json "
-          "is there")
+  verb.add_option("--load-format", o.load_format,
+                  fmt::format("Refuse weights in another format: {}, which makes random weights "
+                              "of config.json alone",
+                              fmt::join(kLoadFormats, ", ")))
       ->capture_default_str();
   verb.add_option("--mirror", o.mirrors,
                   "Read weight files from this directory on another disk at the same time; may be "
@@ -379,7 +374,7 @@ ModelOptions model_options(const CommonOptions& o) {
   check_fixed_options(o);
   ModelOptions s;
   s.model = o.model_path;
-  s.dummy_weights = o.load_format == kDummy;
+  s.dummy_weights = o.load_format == kDummyFormat;
   for (const std::string& mirror : o.mirrors) {
     if (!std::filesystem::is_directory(mirror))
       fail(ErrorKind::usage, "--mirror {}: is not a directory", mirror);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -23,6 +24,12 @@
 #include "src/memory/report.h"
 
 namespace sluice::cli {
+
+// Values of --load-format, with vLLM's names where it has one.
+inline constexpr std::string_view kDummyFormat = "dummy";  // random weights
+inline constexpr std::array<std::string_view, 9> kLoadFormats{
+    "auto",    "safetensors",   "gguf",         "pt",        "npz",
+    "npcache", "sharded_state", "consolidated", kDummyFormat};
 
 // Options as given; model_options() checks them together.
 struct CommonOptions {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "src/cli/common.h"
 #include "src/plan/quantize.h"
 
 namespace sluice::cli {
@@ -15,12 +16,11 @@ namespace {
 
 // Words that an option takes; empty: files, or what only the user knows.
 std::string choices_of(std::string_view option) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kChoices{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kChoices{
       {{"--quantize-modules", "linear embedding head norm all"},
        {"--dtype", "auto bfloat16 float32"},
        {"--kv-cache-dtype", "auto bfloat16 float32 fp8 fp8_e4m3 fp8_e5m2"},
        {"--device", "cpu cuda"},
-       {"--load-format", "auto safetensors gguf pt npz npcache sharded_state consolidated dummy"},
        {"--reader", "auto uring pread mmap"},
        {"--kernels", "auto amx avx512_bf16 avx2 portable reference"},
        {"--log-level", "debug info warning error off"},
@@ -36,6 +36,7 @@ std::string choices_of(std::string_view option) {
     std::erase(names, ',');
     return names;
   }
+  if (option == "--load-format") return fmt::format("{}", fmt::join(kLoadFormats, " "));
   const auto* found =
       std::ranges::find(kChoices, option, [](const auto& choice) { return choice.first; });
   return found == kChoices.end() ? "" : std::string(found->second);
