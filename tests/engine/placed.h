@@ -74,11 +74,13 @@ inline Needs needs(const ModelOptions& options, const ShapeOf& shape) {
 
 // Places a model with `room` beside the process's own memory. That memory changes from one planner
 // to the next, most of all under sanitizers: if too little is left, or more than was asked for, the
-// next attempt has just the difference more or less.
+// next attempt has just the difference more or less. Where that does not settle, what an earlier
+// attempt lacked may be too much for the last ones.
 inline PlacedModel placed(ModelOptions options, uint64_t room, const ShapeOf& shape) {
   constexpr uint64_t kStep = 64 * KiB;
+  constexpr int kAttempts = 40;
   uint64_t more = 0, less = 0;
-  for (int attempt = 0; attempt < 20; ++attempt) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
     malloc_trim(0);  // a planner gives back what the one before has freed, and then it is room
     options.memory = std::to_string(process_rss() + room + more - std::min(room + more, less));
     PlacedModel model{std::make_unique<Planner>(options), nullptr};
@@ -92,8 +94,9 @@ inline PlacedModel placed(ModelOptions options, uint64_t room, const ShapeOf& sh
       continue;
     }
     const uint64_t beside = budget - model.plan().runtime;
-    if (beside <= room + more + kStep) return model;
-    less += beside - room - more;
+    const uint64_t most = room + kStep + (attempt < kAttempts / 2 ? 0 : more);
+    if (beside <= most) return model;
+    less += beside - room;
   }
   throw std::runtime_error("no budget is enough");
 }
