@@ -112,8 +112,8 @@ struct OpeningRank {
 // disk say. A file that `directory` lacks is taken from the first that has it; further ones are
 // copies, and refused when their headers differ.
 //
-// Of a checkpoint that is cut for ranks (model-rank-RANK-part-PART.safetensors), `rank` has its own
-// files; it is refused unless there are as many ranks.
+// A checkpoint that is cut for ranks has files for each (model-rank-RANK-part-PART.safetensors), of
+// which those of `rank` are opened; it is refused unless there are as many ranks.
 CheckpointIndex open_checkpoint(const std::filesystem::path& directory,
                                 std::span<const std::filesystem::path> mirrors = {},
                                 OpeningRank rank = {});
