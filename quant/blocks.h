@@ -11,6 +11,8 @@
 //   rest     [16 rows] of 1 or 2 bytes: the scale of blocks that are not whole words
 #pragma once
 
+#include <array>
+
 #include "quant/block_layout.h"
 #include "quant/table_blocks.h"
 
@@ -218,8 +220,10 @@ struct BlockTables {
 };
 BlockTables block_tables(DType type);
 
-// A block of the packed layout: `from` of 16 rows (null: zeros) into `to`, and one row back.
-void interleave_blocks(DType type, const uint8_t* const from[16], uint8_t* to);
+// Blocks of a panel of the packed layout: those of 16 rows (null: zeros), which lie one after
+// another in each, into `to`; and one row's of one block back.
+void interleave_blocks(DType type, const std::array<const uint8_t*, 16>& rows, int64_t blocks,
+                       uint8_t* to);
 void take_block(DType type, const uint8_t* interleaved, int row, uint8_t* to);
 
 }  // namespace sluice

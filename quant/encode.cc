@@ -198,13 +198,11 @@ void copy_blocks(const EncodeArgs& a) {
       std::copy_n(reinterpret_cast<const uint8_t*>(a.row(r)), row_bytes, to + r * row_bytes);
     return;
   }
-  for (int64_t first = 0; first < a.rows; first += kPanelRows) {
-    for (int64_t at = 0; at < row_bytes; at += bytes, to += bytes * kPanelRows) {
-      const uint8_t* from[kPanelRows] = {};
-      for (int64_t r = 0; r < std::min(kPanelRows, a.rows - first); ++r)
-        from[r] = reinterpret_cast<const uint8_t*>(a.row(first + r)) + at;
-      interleave_blocks(format.dtype, from, to);
-    }
+  for (int64_t first = 0; first < a.rows; first += kPanelRows, to += row_bytes * kPanelRows) {
+    std::array<const uint8_t*, kPanelRows> rows{};
+    for (int64_t r = 0; r < std::min(kPanelRows, a.rows - first); ++r)
+      rows[static_cast<size_t>(r)] = reinterpret_cast<const uint8_t*>(a.row(first + r));
+    interleave_blocks(format.dtype, rows, row_bytes / bytes, to);
   }
 }
 
