@@ -20,9 +20,14 @@
 // zero. Their sum times the factor is added to the output, block after block; at last it is
 // multiplied by the row's scale, if the format has one, and the bias is added.
 //
-// With float32 compute, and for codes that are no such integers (E4M3, and tables of a weight's own
-// such as NF4's: has_integer_codes), the products of a group are summed in float32 in column order
-// instead. So does a GPU.
+// Inputs are rounded to 8 bits instead where a format says quantized_input (the scheme
+// q8_activations), whatever the compute type, and all else is as above:
+//   X = x * (127 / largest), rounded to nearest even;  factor = largest / 127
+// where `largest` is the block's largest |x|, and at least 2^kLeastExponent.
+//
+// Otherwise, with float32 compute, and for codes that are no such integers (E4M3, and tables of a
+// weight's own such as NF4's: has_integer_codes), the products of a group are summed in float32 in
+// column order instead. So does a GPU.
 #pragma once
 
 #include <algorithm>
@@ -55,6 +60,22 @@ inline float whole_inputs(const float* x, int64_t count, int32_t* whole) {
     whole[c] = static_cast<int32_t>(std::nearbyint(scaled));
   }
   return std::ldexp(1.0f, exponent - 21);
+}
+
+// The same for inputs that are rounded to 8 bits.
+inline float byte_inputs(const float* x, int64_t count, int32_t* whole) {
+  float largest = std::ldexp(1.0f, kLeastExponent);
+  for (int64_t c = 0; c < count; ++c) {
+    if (!std::isfinite(x[c])) {
+      std::fill_n(whole, count, 0);
+      return std::numeric_limits<float>::quiet_NaN();
+    }
+    largest = std::max(largest, std::abs(x[c]));
+  }
+  const float multiplier = 127 / largest;
+  for (int64_t c = 0; c < count; ++c)
+    whole[c] = static_cast<int32_t>(std::nearbyint(x[c] * multiplier));
+  return largest / 127;
 }
 
 // The parts of X.

@@ -38,6 +38,10 @@ WeightFormat with_layout(MatrixLayout device, WeightFormat format) {
   return format;
 }
 
+bool can_round_inputs(MatrixLayout device, const WeightFormat& format) {
+  return device == MatrixLayout::packed && is_grouped(format) && has_integer_codes(format);
+}
+
 int64_t panel_scales(const WeightFormat& format, int64_t cols) {
   switch (format.scales) {
     case ScaleKind::none:

@@ -77,7 +77,7 @@ struct WeightFormat {
   ScaleKind scales = ScaleKind::none;
   // f8_e4m3: linear layers round their input to E4M3, too, each row by a scale of its own, or, if
   // scales are per_block, each row's runs of scale_cols columns. With i8 they always do so, rows
-  // to i8.
+  // to i8. Integer codes in groups, on a CPU: blocks of inputs to i8 (kernels/grouped_sum.h).
   bool quantized_input = false;
   // per_block: kScaleBlock rows from each multiple of it on have the same scales.
   bool whole_blocks = false;

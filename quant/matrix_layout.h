@@ -13,4 +13,8 @@ enum class MatrixLayout : uint8_t { packed, by_codes };
 WeightLayout layout_of(MatrixLayout device, const WeightFormat& format);
 WeightFormat with_layout(MatrixLayout device, WeightFormat format);
 
+// Returns whether layers round their inputs to 8 bits where that is asked for: on a CPU, whose
+// products of codes in groups are of integers. A GPU's are of bf16, and gain nothing by it.
+bool can_round_inputs(MatrixLayout device, const WeightFormat& format);
+
 }  // namespace sluice

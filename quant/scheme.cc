@@ -25,6 +25,8 @@ constexpr WeightFormat floats(CodeTable table, int bits, DType scales, int64_t c
           .outer = scales == DType::f8_e4m3 ? Outer::divides : Outer::none};
 }
 
+constexpr QuantScheme kRoundedInputs{.name = "q8_activations", .quantized_input = true};
+
 constexpr int kElementSchemes = 7;
 constexpr std::array kSchemes = std::to_array<QuantScheme>({
     {"none", ScaleGroup::none},
@@ -71,12 +73,14 @@ WeightFormat QuantScheme::format(DType stored, WeightLayout layout) const {
 }
 
 std::span<const QuantScheme> quant_schemes() { return kSchemes; }
+const QuantScheme& rounded_inputs_scheme() { return kRoundedInputs; }
 std::span<const QuantScheme> element_schemes() { return quant_schemes().first(kElementSchemes); }
 std::span<const QuantScheme> grouped_schemes() { return quant_schemes().subspan(kElementSchemes); }
 
 std::optional<QuantScheme> find_quant_scheme(std::string_view name) {
   if (name == "fp8") name = "fp8_per_channel";
   if (name == "int4") name = "int4_g128";
+  if (name == kRoundedInputs.name) return kRoundedInputs;
   for (const QuantScheme& scheme : kSchemes) {
     if (scheme.name == name) return scheme;
   }

@@ -27,8 +27,9 @@ struct QuantScheme {
   ScaleGroup group = ScaleGroup::none;
   DType codes = DType::f8_e4m3;   // unless group is none
   int64_t most_cols = INT64_MAX;  // that the kernels can sum
-  bool quantized_input = false;   // as in WeightFormat
-  WeightFormat grouped = {};      // of grouped codes, but for the layout; else without scales
+  bool quantized_input =
+      false;                  // as in WeightFormat; without a group, of weights as they are stored
+  WeightFormat grouped = {};  // of grouped codes, but for the layout; else without scales
 
   // Returns the format of a weight that is stored as `stored` (f32, f16, bf16).
   WeightFormat format(DType stored, WeightLayout layout) const;
@@ -39,10 +40,13 @@ struct QuantScheme {
 // fp8_per_tensor, fp8_per_channel, fp8_per_block, fp8_dynamic, fp8_dynamic_per_block, int8), then
 // those of grouped codes (int8_weight_only, int4_g128, int4_g32, nf4, mxfp8, mxfp4, nvfp4).
 std::span<const QuantScheme> quant_schemes();
+// q8_activations, which changes no weight: layers whose weights are stored in groups of integers
+// round their inputs to 8 bits.
+const QuantScheme& rounded_inputs_scheme();
 std::span<const QuantScheme> element_schemes();  // the former
 std::span<const QuantScheme> grouped_schemes();  // the latter
-// nullopt for an unknown name. "fp8" is the best FP8 for the CPU, fp8_per_channel; "int4" is
-// int4_g128.
+// Any of these, or nullopt for an unknown name. "fp8" is the best FP8 for the CPU, fp8_per_channel;
+// "int4" is int4_g128.
 std::optional<QuantScheme> find_quant_scheme(std::string_view name);
 
 }  // namespace sluice

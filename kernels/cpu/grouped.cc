@@ -18,9 +18,9 @@ constexpr int64_t kBlockRows = cpu::kRowBlock;
 static_assert(kBlockRows % 24 == 0);
 constexpr int64_t kFewestGroupCols = 8;
 // Segments of a block of which there is room for starts, where x is bytes.
-constexpr int64_t kMostStarts = (cpu::whole_words(cpu::GroupedInputs::whole_pairs) -
-                                 cpu::whole_words(cpu::GroupedInputs::whole_bytes)) /
-                                4;
+constexpr int64_t most_starts(cpu::GroupedInputs bytes) {
+  return (cpu::whole_words(cpu::GroupedInputs::whole_pairs) - cpu::whole_words(bytes)) / 4;
+}
 
 static_assert(cpu::kBlockCols == kSumCols);
 
@@ -110,6 +110,7 @@ int64_t most_code(const WeightFormat& format) {
 
 // Returns GroupedJob::narrow_words: segments are whole groups, of sizes that kernels have.
 int64_t narrow_words(const WeightFormat& format, int64_t group_cols) {
+  if (format.quantized_input) return 0;
   constexpr int64_t kMostWhole = int64_t{255} << 14;  // of inputs with bf16's eight bits
   const bool fits = group_cols * most_code(format) * kMostWhole <= INT32_MAX;
   return fits && (group_cols == 16 || group_cols == 32) ? group_cols / 4 : 0;
@@ -124,6 +125,7 @@ cpu::GroupedJob job_of(const Weight& w, const float* bias, Tensor y) {
   const WeightFormat& format = w.format;
   cpu::GroupedJob job;
   job.integers = has_integer_codes(format);
+  job.rounded = job.integers && format.quantized_input;
   job.codes = w.data;
   job.type = format.dtype;
   job.block_cols = block_cols(format);
@@ -175,8 +177,8 @@ void CpuKernels::choose_inputs(const WeightFormat& format, cpu::GroupedJob& job)
   job.zero = 0;
   job.narrow_words = 0;
   job.inputs = cpu::GroupedInputs::f32;
-  if (compute_ != Compute::bf16) return;
-  if (!has_integer_codes(format)) {
+  if (compute_ != Compute::bf16 && !job.rounded) return;
+  if (!job.integers) {
     if (ops_.pair_units == cpu::Units::bf16_pairs) job.inputs = cpu::GroupedInputs::bf16_pairs;
     return;
   }
@@ -188,8 +190,9 @@ void CpuKernels::choose_inputs(const WeightFormat& format, cpu::GroupedJob& job)
     job.narrow_words = narrow_words(format, job.group_cols);
   }
   if (!ops_.multiplies_bytes || !zero) return;
-  if (*zero != 0 && job.segments > kMostStarts) return;  // no room for starts
-  job.inputs = cpu::GroupedInputs::whole_bytes;
+  const auto bytes = job.rounded ? cpu::GroupedInputs::one_byte : cpu::GroupedInputs::whole_bytes;
+  if (*zero != 0 && job.segments > most_starts(bytes)) return;  // no room for starts
+  job.inputs = bytes;
   job.zero = *zero;
 }
 
@@ -200,6 +203,7 @@ void CpuKernels::pack_whole_row(const float* x, int64_t cols, int64_t row,
   one.x = x;
   one.cols = cols;
   one.kind = job.inputs;
+  one.rounded = job.rounded;
   one.paired_nibbles = job.type == DType::u8 && job.bits == 4 && job.rows <= cpu::kByteRows;
   one.rows = job.rows;
   one.group_cols = job.group_cols;
@@ -236,7 +240,8 @@ void CpuKernels::grouped_linear(Tensor x, const Weight& w, const float* bias, Te
   for (int64_t first = 0; first < x.rows; first += kBlockRows) {
     job.rows = std::min(kBlockRows, x.rows - first);
     choose_inputs(w.format, job);
-    const bool bytes = job.inputs == cpu::GroupedInputs::whole_bytes;
+    const bool bytes =
+        job.inputs == cpu::GroupedInputs::whole_bytes || job.inputs == cpu::GroupedInputs::one_byte;
     auto* starts = reinterpret_cast<int32_t*>(packed + job.rows * ceil_div(x.cols, kSumCols) *
                                                            cpu::whole_words(job.inputs));
     job.starts = job.zero != 0 ? starts : nullptr;

@@ -126,6 +126,7 @@ enum class GroupedInputs : uint8_t {
   bf16_pairs,   // with Ops::pair_units
   whole_pairs,  // integers of kernels/grouped_sum.h, as 16-bit numbers (256 H + L)
   whole_bytes,  // the same as three signed bytes
+  one_byte,     // integers that have been rounded to 8 bits
 };
 // Rows up to which codes are decoded to bytes in registers; for more once for all.
 inline constexpr int64_t kByteRows = 4;
@@ -139,7 +140,9 @@ struct WholeJob {
   //   whole_pairs  H [128], L [128]: columns (2 k, 2 k + 1) in the halves of a word
   //   whole_bytes  L [64], the lower byte of H [64], its upper byte [64], four columns in a word:
   //                (0, 2, 1, 3), or with paired nibbles of eight (0, 4, 1, 5), (2, 6, 3, 7)
+  //   one_byte     L [64] alone, which is X
   GroupedInputs kind = GroupedInputs::whole_pairs;
+  bool rounded = false;  // X has 8 bits; with one_byte it must be
   bool paired_nibbles = false;
   uint32_t* out = nullptr;
   int64_t rows = 0;
@@ -156,6 +159,7 @@ struct WholeJob {
 // for the one before it, and there are registers for all.
 constexpr int64_t byte_streams(int64_t rows) { return rows <= 2 ? 2 : 1; }
 constexpr int64_t whole_words(GroupedInputs kind) {
+  if (kind == GroupedInputs::one_byte) return 64;
   return kind == GroupedInputs::whole_bytes ? 192 : 256;
 }
 
@@ -172,6 +176,7 @@ struct GroupedJob {
   const int32_t* starts = nullptr;
   int64_t segments = 0;
   bool integers = false;  // has_integer_codes
+  bool rounded = false;   // integers of x have 8 bits
   int zero = 0;           // of bytes: what makes codes unsigned
   // Words of a segment, with bytes and many rows, if no sum of X times codes leaves 32 bits; 0: the
   // upper and lower parts are summed apart.

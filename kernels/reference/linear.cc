@@ -101,9 +101,10 @@ void grouped_linear_whole(Tensor x, const Weight& w, const float* bias, Tensor y
     order_inputs(x.row<float>(i), w, input.data());
     for (int64_t b = 0; b < blocks; ++b) {
       const int64_t first = b * kSumCols;
+      const auto integers = w.format.quantized_input ? byte_inputs : whole_inputs;
       factors[static_cast<size_t>(i * blocks + b)] =
-          whole_inputs(input.data() + first, std::min(kSumCols, w.cols - first),
-                       whole.data() + i * w.cols + first);
+          integers(input.data() + first, std::min(kSumCols, w.cols - first),
+                   whole.data() + i * w.cols + first);
     }
   }
   for (int64_t o = 0; o < w.rows; ++o) {
@@ -120,7 +121,8 @@ void grouped_linear_whole(Tensor x, const Weight& w, const float* bias, Tensor y
 
 // Grouped weights, one output after another.
 void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y, bool round) {
-  if (round && has_integer_codes(w.format)) return grouped_linear_whole(x, w, bias, y);
+  const bool whole = (round || w.format.quantized_input) && has_integer_codes(w.format);
+  if (whole) return grouped_linear_whole(x, w, bias, y);
   const int64_t wide = group_cols(w.format);
   std::vector<float> codes(static_cast<size_t>(w.cols)), input(codes.size());
   std::vector<float> scales(static_cast<size_t>(groups_of(w.format, w.cols))), mins(scales.size());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/plan/bind.h"
@@ -66,7 +67,7 @@ bool are_alike(const Param& param, std::span<const TensorPlan> pieces,
     if (t.matrix->kept != stored || (stored && stored->ordered)) return false;
     if (t.matrix->tables != pieces.front().matrix->tables) return false;
   }
-  if (quantize.rules.empty() || stored) return true;
+  if (quantize.rules.empty()) return true;
   const QuantScheme& first = scheme_of(quantize, param, param.pieces.front());
   return std::ranges::all_of(param.pieces, [&](const Piece& piece) {
     return scheme_of(quantize, param, piece).name == first.name;
@@ -84,6 +85,21 @@ void check_rules(const Binding& binding, const QuantizeRequest& quantize) {
       fail(ErrorKind::usage, "--quantization {}: no matrix of the model has a name like {}",
            quantize.name(), rule.pattern.text());
   }
+}
+
+// Refuses a wish for inputs of 8 bits that no layer can fulfil.
+void check_rounded_inputs(const ReadPlan& plan, const QuantizeRequest& quantize) {
+  const auto asks = [](const QuantScheme& s) { return s == rounded_inputs_scheme(); };
+  if (!asks(quantize.scheme) && std::ranges::none_of(quantize.rules, asks, &SchemeRule::scheme))
+    return;
+  const bool fulfilled = std::ranges::any_of(plan.params, [](const ParamPlan& p) {
+    return is_grouped(p.format) && has_integer_codes(p.format);
+  });
+  if (!fulfilled)
+    fail(ErrorKind::usage,
+         "--quantization {}: no weights of the checkpoint are stored in groups of integers (as "
+         "GGUF, GPTQ, AWQ have them): choose int8, which rounds weights and their inputs",
+         quantize.name());
 }
 
 // Refuses a rule for a weight that is quantized already.
@@ -185,6 +201,9 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     refuse_rules(param, quantize);
     p.format = with_layout(param, quantize, *stored);
     p.format.whole_blocks = has_whole_blocks(param, p.format);
+    p.format.quantized_input =
+        scheme_of(quantize, param, param.pieces.front()) == rounded_inputs_scheme() &&
+        can_round_inputs(quantize.matrix_layout, p.format);
   } else {
     const DType kept = param.role == ParamRole::router ? DType::f32
                        : quantize.to_bf16              ? DType::bf16
@@ -291,6 +310,7 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
     for (size_t p = 0; p < pieces.size(); ++p)
       add_param(plan, *split(param)[p], binding.param_units[i], pieces.subspan(p, 1), quantize);
   }
+  check_rounded_inputs(plan, quantize);
   add_planes(plan);
   plan.ignored = std::move(binding.ignored);
   plan.kv_scales = std::move(binding.kv_scales);

@@ -26,7 +26,7 @@ Table table_of(const Param& param) {
 std::string scheme_names() {
   std::string names;
   for (const QuantScheme& scheme : quant_schemes()) names += fmt::format("{}, ", scheme.name);
-  return names + "fp8, int4";
+  return names + fmt::format("fp8, int4, {}", rounded_inputs_scheme().name);
 }
 
 std::string QuantizeRequest::name() const {

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <string_view>
 
 #include "quant/encode.h"
+#include "quant/groups.h"
 #include "tests/engine/in_memory.h"
 
 namespace sluice {
@@ -194,6 +196,39 @@ TEST_P(Formats, SchemesAndChunksChangeNothing) {
   const Outcome parts = test::run_prompt(ready->model, golden.ids, 4, 3);
   EXPECT_EQ(whole.logits, parts.logits);
   EXPECT_EQ(whole.greedy, parts.greedy);
+}
+
+// Layers of integer codes round their inputs to 8 bits: of the logits that is some hundredths.
+TEST_P(Formats, InputsOf8BitsStayNear) {
+  const Golden& golden = goldens_.back();
+  const Outcome whole =
+      test::run_prompt(loaded(DtypeChoice::f32, Isa::automatic)->model, golden.ids, 0, 512);
+  const ModelOptions options = options_for(DtypeChoice::f32, Isa::automatic, "q8_activations");
+  std::unique_ptr<test::Ready> ready;
+  try {
+    ready = load(options);
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("groups of integers"), std::string::npos) << e.what();
+    return;
+  }
+  const auto rounds = [](const ParamPlan& p) { return p.format.quantized_input; };
+  const auto has_integers = [](const ParamPlan& p) {
+    return p.param->role == ParamRole::linear && is_grouped(p.format) &&
+           has_integer_codes(p.format);
+  };
+  for (const ParamPlan& p : ready->model.read_plan().params)
+    EXPECT_EQ(rounds(p), has_integers(p)) << p.param->path;
+  const Outcome near = test::run_prompt(ready->model, golden.ids, 0, 512);
+  EXPECT_EQ(test::run_prompt(ready->model, golden.ids, 0, 3).logits, near.logits);
+  EXPECT_NE(near.logits, whole.logits);
+  double difference = 0, squares = 0;
+  for (size_t i = 0; i < whole.logits.size(); ++i) {
+    for (size_t id = 0; id < whole.logits[i].size(); ++id) {
+      difference += std::pow(near.logits[i][id] - whole.logits[i][id], 2);
+      squares += std::pow(whole.logits[i][id], 2);
+    }
+  }
+  EXPECT_LT(difference, 0.01 * squares);
 }
 
 // Matrices on disk, GPTQ's from the spill cache.

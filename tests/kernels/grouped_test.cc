@@ -47,6 +47,30 @@ bool sums_integers(const test::Target& target, Compute compute, const Weight& w)
   return target.gpu == nullptr && compute == Compute::bf16 && has_integer_codes(w.format);
 }
 
+// A CPU's layers round their inputs to 8 bits where the format says so.
+Weight with_rounded_inputs(const Weight& w) {
+  Weight rounded = w;
+  rounded.format.quantized_input = true;
+  return rounded;
+}
+
+// The same bits as the reference, with either compute type, among any other rows.
+void expect_rounded_product(const test::Target& target, const Weight& w, test::Random& random) {
+  if (target.gpu != nullptr || !has_integer_codes(w.format)) return;
+  const Weight rounded = with_rounded_inputs(w);
+  Matrix x = Matrix::random(target.size(17, 9), w.cols, random);
+  for (int64_t c = 0; c < w.cols; ++c) x.at(0, c) *= c % 31 == 0 ? 100.0f : 1e-40f;
+  const Matrix expected = product({Isa::reference}, Compute::f32, x, rounded, nullptr);
+  for (Compute compute : {Compute::bf16, Compute::f32}) {
+    EXPECT_TRUE(test::same_bits(product(target, compute, x, rounded, nullptr), expected));
+    for (int64_t count : {1, 2, 3, 5}) {
+      const Matrix part = product(target, compute, rows_of(x, 1, count), rounded, nullptr, 2);
+      ASSERT_TRUE(test::same_bits(part, rows_of(expected, 1, count)))
+          << count << " rows of " << dtype_name(w.format.dtype);
+    }
+  }
+}
+
 // Compares with the reference, which takes the same weight packed; a row's sums are the same among
 // any others and with any threads.
 void expect_product(const test::Target& target, const Weight& w, const Weight& packed,
@@ -115,6 +139,7 @@ TEST_P(Grouped, BlocksLikeTheReference) {
     const bool takes_packed = GetParam().layout_of_groups() == WeightLayout::packed;
     expect_product(GetParam(), takes_packed ? packed.weight : plain.weight, packed.weight, random);
     expect_product_of_many(GetParam(), plain.weight, packed.weight, random);
+    expect_rounded_product(GetParam(), packed.weight, random);
     expect_rows(GetParam(), plain.weight);
     if (takes_packed) expect_rows(GetParam(), packed.weight);
   }
@@ -149,6 +174,7 @@ TEST_P(Grouped, CodesLikeTheReference) {
       const StoredWeight packed = layer.weight(WeightLayout::packed, bits % 2, 3);
       expect_product(GetParam(), w.weight, packed.weight, random);
       expect_product_of_many(GetParam(), w.weight, packed.weight, random);
+      expect_rounded_product(GetParam(), packed.weight, random);
       expect_rows(GetParam(), w.weight);
     }
   }
@@ -309,6 +335,7 @@ TEST_P(Grouped, RowCodesLikeTheReference) {
     }
     expect_product(GetParam(), found.weight, packed.weight, random);
     expect_product_of_many(GetParam(), found.weight, packed.weight, random);
+    expect_rounded_product(GetParam(), packed.weight, random);
     expect_rows(GetParam(), found.weight);
   }
 }

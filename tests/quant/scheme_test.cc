@@ -15,6 +15,7 @@ TEST(Scheme, EveryListedNameIsFound) {
   EXPECT_EQ(find_quant_scheme("fp8")->name, "fp8_per_channel");
   EXPECT_EQ(find_quant_scheme("int4")->name, "int4_g128");
   EXPECT_EQ(element_schemes().back().name, "int8");
+  EXPECT_EQ(*find_quant_scheme("q8_activations"), rounded_inputs_scheme());
   EXPECT_FALSE(find_quant_scheme("fp9"));
   EXPECT_FALSE(find_quant_scheme(""));
 }

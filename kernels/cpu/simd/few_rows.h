@@ -1,6 +1,7 @@
 // Few rows times codes that are decoded in registers, to unsigned bytes, and multiplied by the
-// three bytes of inputs (kernels/grouped_sum.h). What is added to codes to make them unsigned is
-// taken off at the start of the sums, exactly. kernels/cpu/grouped.cc lists the formats.
+// bytes of inputs, three of each or one (kernels/grouped_sum.h). What is added to codes to make
+// them unsigned is taken off at the start of the sums, exactly. kernels/cpu/grouped.cc lists the
+// formats.
 #pragma once
 
 #include "kernels/cpu/simd/group_scales.h"
@@ -12,17 +13,17 @@ namespace {
 
 #if defined(__AVX512VNNI__)
 
-// Sums of the three bytes, for each row.
-template <int kRows>
+// Sums of each byte of inputs, for each row.
+template <int kRows, int kParts>
 struct ByteSums {
-  Vu of[kRows][3];
+  Vu of[kRows][kParts];
 
   // `starts` of a segment, from row to row `apart`; null: zeros.
   void start(const int32_t* starts, int64_t apart) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 3
-      for (int part = 0; part < 3; ++part)
+      for (int part = 0; part < kParts; ++part)
         of[r][part] =
             starts == nullptr ? Vu{} : Vu{} + static_cast<uint32_t>(starts[r * apart + part]);
   }
@@ -31,12 +32,13 @@ struct ByteSums {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 3
-      for (int part = 0; part < 3; ++part)
+      for (int part = 0; part < kParts; ++part)
         of[r][part] = reinterpret_cast<Vu>(_mm512_dpbusd_epi32(
             reinterpret_cast<__m512i>(of[r][part]), reinterpret_cast<__m512i>(codes),
-            reinterpret_cast<__m512i>(Vu{} + x[r * 192 + part * 64])));
+            reinterpret_cast<__m512i>(Vu{} + x[(r * kParts + part) * 64])));
   }
   Vf value(int row) const {
+    if constexpr (kParts == 1) return __builtin_convertvector(reinterpret_cast<Vi>(of[row][0]), Vf);
     const Vu upper = (of[row][2] << 8) + of[row][1];
     return whole_value(reinterpret_cast<Vi>(upper), reinterpret_cast<Vi>(of[row][0]));
   }
@@ -253,10 +255,10 @@ struct PanelTotals {
 };
 
 // A block of integers of all rows.
-template <int kRows>
+template <int kRows, int kParts>
 struct ByteInputs {
   ByteInputs(const GroupedJob& job, int64_t b)
-      : x(job.x + b * kRows * 192),
+      : x(job.x + b * kRows * kParts * 64),
         sums(job.x_sums + b * kRows * job.segments),
         starts(job.starts == nullptr ? nullptr : job.starts + b * kRows * job.segments * 4),
         factors(job.factors + b * kRows),
@@ -278,9 +280,9 @@ struct ByteInputs {
 
 // One block of stored codes of some panels, from segment `first` of its block of integers on. Its
 // lines are fetched in the order of memory, scales with them, one or two at each word.
-template <class Kind, int kBlockLines, int kRows, int kPanels>
+template <class Kind, int kBlockLines, int kParts, int kRows, int kPanels>
 inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::byte* block,
-                           int64_t apart, const ByteInputs<kRows>& in, int64_t first,
+                           int64_t apart, const ByteInputs<kRows, kParts>& in, int64_t first,
                            const Scratch& scratch, Vf (&sums)[kPanels][kRows]) {
   constexpr int kSums = Kind::kTwoGroups ? 2 : 1, kSteps = Kind::kPieces * Kind::kWords;
   const uint32_t* x = in.x + first * (job.group_cols / 4);
@@ -291,7 +293,7 @@ inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::b
   }
 #pragma GCC unroll 16
   for (int piece = 0; piece < Kind::kPieces; ++piece) {
-    ByteSums<kRows> of[kPanels][kSums];
+    ByteSums<kRows, kParts> of[kPanels][kSums];
 #pragma GCC unroll 2
     for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 2
@@ -326,7 +328,7 @@ inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::b
   }
 }
 
-template <DType kType, int kRows, int kPanels>
+template <DType kType, int kParts, int kRows, int kPanels>
 void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
                           const Scratch& scratch) {
   using Kind = ByteBlock<kType>;
@@ -337,12 +339,12 @@ void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
   const std::byte* block = job.codes + panels.first * panel_bytes;
   PanelTotals<kRows, kPanels> totals{};
   for (int64_t b = 0; b < whole_blocks(job); ++b) {
-    const ByteInputs<kRows> in(job, b);
+    const ByteInputs<kRows, kParts> in(job, b);
     Vf sums[kPanels][kRows] = {};
     const int64_t count = smaller(in_block, blocks - b * in_block);
     for (int64_t i = 0; i < count; ++i, block += job.block_bytes)
-      add_byte_block<Kind, kLines>(job, kind, block, apart, in,
-                                   i * (job.block_cols / job.group_cols), scratch, sums);
+      add_byte_block<Kind, kLines, kParts>(job, kind, block, apart, in,
+                                           i * (job.block_cols / job.group_cols), scratch, sums);
     for (int p = 0; p < kPanels; ++p)
       for (int r = 0; r < kRows; ++r) totals.of[p][r] += sums[p][r] * in.factors[r];
   }
@@ -350,7 +352,7 @@ void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
 }
 
 // Grouped codes of four bits, looked up or not, or of eight.
-template <int kBits, bool kTable, int kRows, int kPanels>
+template <int kBits, bool kTable, int kParts, int kRows, int kPanels>
 void multiply_byte_runs(const GroupedJob& job, const StreamedPanels& panels,
                         const Scratch& scratch) {
   constexpr int16_t kNone[16] = {};
@@ -359,14 +361,14 @@ void multiply_byte_runs(const GroupedJob& job, const StreamedPanels& panels,
   const std::byte* from = job.codes + panels.first * panel_bytes;
   PanelTotals<kRows, kPanels> totals{};
   for (int64_t b = 0; b < whole_blocks(job); ++b) {
-    const ByteInputs<kRows> in(job, b);
+    const ByteInputs<kRows, kParts> in(job, b);
     const uint32_t* x = in.x;
     Vf sums[kPanels][kRows] = {};
     const int64_t end = block_end(job, b);
     int64_t s = 0;
     for (int64_t begin = b * kBlockCols; begin < end; ++s) {
       const Segment segment = segment_from(job, begin, end);
-      ByteSums<kRows> of[kPanels];
+      ByteSums<kRows, kParts> of[kPanels];
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) of[p].start(in.start(s), in.segments * 4);
       const int64_t words = (segment.end - begin) * kBits / 32;
@@ -401,56 +403,57 @@ void multiply_byte_runs(const GroupedJob& job, const StreamedPanels& panels,
   totals.finish(job, panels);
 }
 
-template <int kRows, int kPanels>
+template <int kParts, int kRows, int kPanels>
 void multiply_byte_panels(const GroupedJob& job, const StreamedPanels& panels,
                           const Scratch& scratch) {
   switch (job.type) {
     case DType::q4_0:
-      return multiply_byte_blocks<DType::q4_0, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q4_0, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q4_1:
-      return multiply_byte_blocks<DType::q4_1, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q4_1, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q5_0:
-      return multiply_byte_blocks<DType::q5_0, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q5_0, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q5_1:
-      return multiply_byte_blocks<DType::q5_1, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q5_1, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q2_k:
-      return multiply_byte_blocks<DType::q2_k, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q2_k, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q3_k:
-      return multiply_byte_blocks<DType::q3_k, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q3_k, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q4_k:
-      return multiply_byte_blocks<DType::q4_k, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q4_k, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q5_k:
-      return multiply_byte_blocks<DType::q5_k, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q5_k, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q6_k:
-      return multiply_byte_blocks<DType::q6_k, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q6_k, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::q8_0:
-      return multiply_byte_blocks<DType::q8_0, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::q8_0, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::iq4_nl:
-      return multiply_byte_blocks<DType::iq4_nl, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::iq4_nl, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::iq4_xs:
-      return multiply_byte_blocks<DType::iq4_xs, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::iq4_xs, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::mxfp4:
-      return multiply_byte_blocks<DType::mxfp4, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::mxfp4, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::nvfp4:
-      return multiply_byte_blocks<DType::nvfp4, kRows, kPanels>(job, panels, scratch);
+      return multiply_byte_blocks<DType::nvfp4, kParts, kRows, kPanels>(job, panels, scratch);
     default:
-      if (job.bits == 8) return multiply_byte_runs<8, false, kRows, kPanels>(job, panels, scratch);
+      if (job.bits == 8)
+        return multiply_byte_runs<8, false, kParts, kRows, kPanels>(job, panels, scratch);
       if (job.table == CodeTable::e2m1)
-        return multiply_byte_runs<4, true, kRows, kPanels>(job, panels, scratch);
-      multiply_byte_runs<4, false, kRows, kPanels>(job, panels, scratch);
+        return multiply_byte_runs<4, true, kParts, kRows, kPanels>(job, panels, scratch);
+      multiply_byte_runs<4, false, kParts, kRows, kPanels>(job, panels, scratch);
   }
 }
 
-template <int kRows>
+template <int kParts, int kRows>
 void multiply_byte_rows(const GroupedJob& job, int64_t begin, int64_t end, const Scratch& scratch) {
   if constexpr (kRows > 0) {
-    if (job.rows != kRows) return multiply_byte_rows<kRows - 1>(job, begin, end, scratch);
+    if (job.rows != kRows) return multiply_byte_rows<kParts, kRows - 1>(job, begin, end, scratch);
     constexpr int kPanels = static_cast<int>(byte_streams(kRows));
     for_streamed_panels(job, streams_of(job, kPanels), begin, end, [&](StreamedPanels panels) {
       if (panels.count == kPanels)
-        return multiply_byte_panels<kRows, kPanels>(job, panels, scratch);
+        return multiply_byte_panels<kParts, kRows, kPanels>(job, panels, scratch);
       for (int64_t p = 0; p < panels.count; ++p)
-        multiply_byte_panels<kRows, 1>(job, {panels.panel(p), 1, 1}, scratch);
+        multiply_byte_panels<kParts, kRows, 1>(job, {panels.panel(p), 1, 1}, scratch);
     });
   }
 }
@@ -458,7 +461,9 @@ void multiply_byte_rows(const GroupedJob& job, int64_t begin, int64_t end, const
 // Places [begin, end) of streams.
 inline void multiply_bytes(const GroupedJob& job, int64_t begin, int64_t end,
                            const Scratch& scratch) {
-  multiply_byte_rows<kByteRows>(job, begin, end, scratch);
+  if (job.inputs == GroupedInputs::one_byte)
+    return multiply_byte_rows<1, kByteRows>(job, begin, end, scratch);
+  multiply_byte_rows<3, kByteRows>(job, begin, end, scratch);
 }
 
 #else

@@ -216,7 +216,8 @@ struct WholeRows {
   int64_t first_row;
 };
 
-template <int kRows, int kPanels>
+// kUpper: integers have upper parts, as those of 8 bits have not.
+template <int kRows, int kPanels, bool kUpper>
 void multiply_whole(const GroupedJob& job, const Scratch& scratch, WholeRows at) {
   constexpr int64_t kWords = kBlockCols;  // of a row
   const int64_t first = at.block * kBlockCols, end = block_end(job, at.block);
@@ -235,7 +236,7 @@ void multiply_whole(const GroupedJob& job, const Scratch& scratch, WholeRows at)
               load_bits(scratch.cells + p * Scratch::kPanelBytes + k * kCell + lane * 4);
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
-            upper[p][r] = add_products(upper[p][r], codes, x[r * kWords + k]);
+            if constexpr (kUpper) upper[p][r] = add_products(upper[p][r], codes, x[r * kWords + k]);
             lower[p][r] = add_products(lower[p][r], codes, x[r * kWords + kWords / 2 + k]);
           }
         }
@@ -262,17 +263,17 @@ void multiply_whole(const GroupedJob& job, const Scratch& scratch, WholeRows at)
   }
 }
 
-template <int kRows, int kPanels>
+template <int kRows, int kPanels, bool kUpper>
 void multiply_whole_rows(const GroupedJob& job, const Scratch& scratch, WholeRows at,
                          int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows >= kRows) return multiply_whole<kRows, kPanels>(job, scratch, at);
-    multiply_whole_rows<kRows - 1, kPanels>(job, scratch, at, rows);
+    if (rows >= kRows) return multiply_whole<kRows, kPanels, kUpper>(job, scratch, at);
+    multiply_whole_rows<kRows - 1, kPanels, kUpper>(job, scratch, at, rows);
   }
 }
 
 // Panels side by side, so that inputs are loaded once for all.
-template <int kPanels>
+template <int kPanels, bool kUpper>
 void multiply_whole_panels(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
   for (int64_t i = 0; i < kPanels * job.rows * 16; i += kLanes) store(scratch.totals + i, Vf{});
   for (int64_t b = 0; b < whole_blocks(job); ++b) {
@@ -282,20 +283,21 @@ void multiply_whole_panels(const GroupedJob& job, int64_t panel, const Scratch& 
           {scratch.cells + p * Scratch::kPanelBytes, scratch.scales + p * kMostGroups * 16,
            scratch.mins + p * kMostGroups * 16});
     for (int64_t row = 0; row < job.rows; row += kWholeRows)
-      multiply_whole_rows<kWholeRows, kPanels>(job, scratch, {b, row}, job.rows - row);
+      multiply_whole_rows<kWholeRows, kPanels, kUpper>(job, scratch, {b, row}, job.rows - row);
   }
   for (int p = 0; p < kPanels; ++p)
     finish_panel(job, panel + p, scratch.totals + p * job.rows * 16);
 }
 
 // Multiplies some of `panels` panels and returns how many.
+template <bool kUpper>
 int64_t multiply_some_whole(const GroupedJob& job, int64_t panel, int64_t panels,
                             const Scratch& scratch) {
 #if defined(__AVX512F__)
-  if (panels >= 2) return multiply_whole_panels<2>(job, panel, scratch), 2;
+  if (panels >= 2) return multiply_whole_panels<2, kUpper>(job, panel, scratch), 2;
 #endif
   (void)panels;
-  return multiply_whole_panels<1>(job, panel, scratch), 1;
+  return multiply_whole_panels<1, kUpper>(job, panel, scratch), 1;
 }
 
 #if defined(__AVX512BF16__)
@@ -408,13 +410,14 @@ int64_t multiply_few(const GroupedJob&, int64_t, int64_t) { return 0; }
 
 void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch) {
   const Scratch parts(scratch, job.rows);
-  if (job.inputs == GroupedInputs::whole_bytes) {
+  if (job.inputs == GroupedInputs::whole_bytes || job.inputs == GroupedInputs::one_byte) {
     if (job.rows <= kByteRows) return multiply_bytes(job, begin, end, parts);
     return multiply_many_bytes(job, begin, end, parts);
   }
   for (int64_t panel = begin; panel < end;) {
     if (job.inputs == GroupedInputs::whole_pairs) {
-      panel += multiply_some_whole(job, panel, end - panel, parts);
+      panel += job.rounded ? multiply_some_whole<false>(job, panel, end - panel, parts)
+                           : multiply_some_whole<true>(job, panel, end - panel, parts);
       continue;
     }
     const int64_t done = multiply_few(job, panel, end - panel);

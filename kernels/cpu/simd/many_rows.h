@@ -1,6 +1,6 @@
 // Many rows times codes that are decoded once for all of them, to unsigned bytes, and multiplied by
-// the three bytes of inputs (kernels/grouped_sum.h). What is added to codes to make them unsigned
-// is taken off exactly.
+// the bytes of inputs, three of each or one (kernels/grouped_sum.h). What is added to codes to make
+// them unsigned is taken off exactly.
 //
 // A product of bytes has four columns, one of bf16 two: three bytes take 3/2 of the products that
 // bf16 takes. So little else may be done beside. A row has one register: the sum of the uppermost
@@ -23,7 +23,8 @@ constexpr int64_t kNarrowRows = 12, kWideRows = 8;
 struct ByteSegment {
   const std::byte* codes;  // cells of four columns
   int64_t words;           // of a row of x, of four columns
-  const uint32_t* x;       // L; M and T are 64 and 128 words behind; rows 192 apart
+  const uint32_t* x;       // L; M and T are 64 and 128 words behind; rows 192 apart, or without
+                           // M and T 64
   const int32_t* starts;   // as in WholeJob; null: zeros
   const float* x_sums;     // null: no minimums
   int64_t segments;        // from a row's starts and sums to the next one's
@@ -75,6 +76,25 @@ template <int kRows, int kWords>
     }
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) of[r] = part > 0 ? of[r] << 8 : of[r] + s.start(r, 3);
+  }
+  Vf values[kRows];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r)
+    values[r] = __builtin_convertvector(reinterpret_cast<Vi>(of[r]), Vf);
+  add_values<kRows>(s, values);
+}
+
+// Inputs of one byte.
+template <int kRows>
+[[gnu::noinline]] void add_one_byte(const ByteSegment& s) {
+  Vu of[kRows];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) of[r] = s.start(r, 0);
+#pragma GCC unroll 4
+  for (int64_t w = 0; w < s.words; ++w) {
+    const Vu codes = load_bits(s.codes + w * kCell);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) of[r] = add_bytes(of[r], codes, s.x[r * 64 + w]);
   }
   Vf values[kRows];
 #pragma GCC unroll 12
@@ -143,7 +163,7 @@ void multiply_byte_tile(const GroupedJob& job, const Scratch& scratch, ByteTile 
     const int64_t scale_at = (at.panel * kMostGroups + s) * 16;
     add({.codes = byte_cells(scratch, at.panel) + word * kCell,
          .words = (segment_end - begin) / 4,
-         .x = job.x + row * 192 + word,
+         .x = job.x + row * whole_words(job.inputs) + word,
          .starts = job.starts == nullptr ? nullptr : job.starts + number * 4,
          .x_sums = job.mins ? job.x_sums + number : nullptr,
          .segments = job.segments,
@@ -164,10 +184,11 @@ void multiply_byte_tiles(const GroupedJob& job, const Scratch& scratch, ByteTile
   if constexpr (kRows >= kByteRows) {  // tiles of more rows have no fewer
     if (rows != kRows) return multiply_byte_tiles<kRows - 1>(job, scratch, at, rows, panels);
     void (*add)(const ByteSegment&) = nullptr;
+    if (job.inputs == GroupedInputs::one_byte) add = add_one_byte<kRows>;
     if (job.narrow_words == 8) add = add_narrow<kRows, 8>;
     if (job.narrow_words == 4) add = add_narrow<kRows, 4>;
     if constexpr (kRows <= kWideRows) {
-      if (job.narrow_words == 0) add = add_wide<kRows>;
+      if (add == nullptr) add = add_wide<kRows>;
     }
     for (at.panel = 0; at.panel < panels; ++at.panel)
       multiply_byte_tile<kRows>(job, scratch, at, add);
@@ -193,7 +214,8 @@ inline void decode_byte_block(const GroupedJob& job, int64_t panel, int64_t bloc
 // Panels [begin, end), some of which share the inputs of a block.
 inline void multiply_many_bytes(const GroupedJob& job, int64_t begin, int64_t end,
                                 const Scratch& scratch) {
-  const int64_t most_rows = job.narrow_words > 0 ? kNarrowRows : kWideRows;
+  const bool narrow = job.narrow_words > 0 || job.inputs == GroupedInputs::one_byte;
+  const int64_t most_rows = narrow ? kNarrowRows : kWideRows;
   const int64_t tiles = (job.rows + most_rows - 1) / most_rows;
   for (int64_t panel = begin; panel < end; panel += kGroupedPanels) {
     const int64_t panels = smaller(kGroupedPanels, end - panel);

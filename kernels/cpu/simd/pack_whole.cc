@@ -12,32 +12,53 @@ struct WholeBlock {
   float factor;
 };
 
+constexpr uint32_t kLeast = 127 - 105;  // kLeastExponent, with the bias of float32
+
+// The bits of the largest of 256 magnitudes.
+uint32_t largest_bits(const float* x) {
+  Vu tops{};
+  for (int64_t c = 0; c < kBlockCols; c += kLanes) {
+    const Vu magnitude = load_bits(x + c) & 0x7fffffff;
+    tops =
+        select(reinterpret_cast<Vu>(reinterpret_cast<Vi>(tops) < reinterpret_cast<Vi>(magnitude)),
+               magnitude, tops);
+  }
+  uint32_t top = 0;
+  for (int64_t i = 0; i < kLanes; ++i) top = tops[i] > top ? tops[i] : top;
+  return top;
+}
+
+void set_not_finite(WholeBlock& out) {
+  std::memset(out.lower, 0, sizeof out.lower);
+  std::memset(out.upper, 0, sizeof out.upper);
+  out.factor = __builtin_nanf("");
+}
+
+// Integers of 8 bits, which have no upper part.
+void byte_block(const float* x, WholeBlock& out) {
+  const uint32_t top = largest_bits(x);
+  if (top >= kInfinityBits) return set_not_finite(out);
+  const float largest = bits_to_float(top > kLeast << 23 ? top : kLeast << 23);
+  const float multiplier = 127 / largest;
+  out.factor = largest / 127;
+  std::memset(out.upper, 0, sizeof out.upper);
+  for (int64_t c = 0; c < kBlockCols; c += kLanes)
+    store(out.lower + c, as_ints(load(x + c) * multiplier + kRounder) - kRounderBits);
+}
+
 // `count` columns, and zeros behind them.
-void whole_block(const float* x, int64_t count, WholeBlock& out) {
+void whole_block(const float* x, int64_t count, bool to_bytes, WholeBlock& out) {
   alignas(64) float rounded[kBlockCols];
   if (count < kBlockCols) {
     std::memset(rounded, 0, sizeof rounded);
     std::memcpy(rounded, x, static_cast<size_t>(count) * sizeof(float));
     x = rounded;
   }
-  Vu tops{};
-  for (int64_t c = 0; c < kBlockCols; c += kLanes) {
-    const Vu bits = round_to_bf16(load(x + c)), magnitude = bits & 0x7fffffff;
-    tops =
-        select(reinterpret_cast<Vu>(reinterpret_cast<Vi>(tops) < reinterpret_cast<Vi>(magnitude)),
-               magnitude, tops);
-    store(rounded + c, bits);
-  }
-  uint32_t top = 0;
-  for (int64_t i = 0; i < kLanes; ++i) top = tops[i] > top ? tops[i] : top;
-  constexpr uint32_t kLeast = 127 - 105;  // kLeastExponent, with the bias of float32
-  const uint32_t stored = top >> 23, exponent = stored > kLeast ? stored : kLeast;
-  if (top >= kInfinityBits) {
-    std::memset(out.lower, 0, sizeof out.lower);
-    std::memset(out.upper, 0, sizeof out.upper);
-    out.factor = __builtin_nanf("");
-    return;
-  }
+  if (to_bytes) return byte_block(x, out);
+  for (int64_t c = 0; c < kBlockCols; c += kLanes) store(rounded + c, round_to_bf16(load(x + c)));
+  const uint32_t top = largest_bits(rounded), stored = top >> 23;
+  const uint32_t exponent = stored > kLeast ? stored : kLeast;
+  if (top >= kInfinityBits) return set_not_finite(out);
   out.factor = bits_to_float((exponent - 21) << 23);
   const float multiplier = bits_to_float((2 * 127 + 21 - exponent) << 23);
   for (int64_t c = 0; c < kBlockCols; c += kLanes) {
@@ -99,16 +120,17 @@ void put_bytes(const int32_t* from, bool paired_nibbles, uint32_t* out) {
 
 void pack_whole(const WholeJob& job) {
   WholeBlock block;
-  alignas(64) int32_t top[kBlockCols], middle[kBlockCols];
-  const bool bytes = job.kind == GroupedInputs::whole_bytes;
+  alignas(64) int32_t top[kBlockCols] = {}, middle[kBlockCols] = {};
   const int64_t blocks = (job.cols + kBlockCols - 1) / kBlockCols;
-  const int64_t words = kBlockCols / 4 * (bytes ? 3 : 4);  // of a row
+  const int64_t words = whole_words(job.kind);  // of a row
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t first = b * kBlockCols, left = job.cols - first;
-    whole_block(job.x + first, left < kBlockCols ? left : kBlockCols, block);
+    whole_block(job.x + first, left < kBlockCols ? left : kBlockCols, job.rounded, block);
     job.factors[b * job.rows] = block.factor;
     uint32_t* out = job.out + b * job.rows * words;
-    if (bytes) {
+    if (job.kind == GroupedInputs::one_byte) {
+      put_bytes(block.lower, job.paired_nibbles, out);
+    } else if (job.kind == GroupedInputs::whole_bytes) {
       for (int64_t c = 0; c < kBlockCols; c += kLanes) {
         const auto upper = reinterpret_cast<Vi>(load_bits(block.upper + c));
         const Vi lower = (upper << 24) >> 24;
