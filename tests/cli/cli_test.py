@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 from checkpoints import read_floats
-from program import ALL, BRIEF, DEMO, HANGS, IN_PROCESS, ORACLE, SANITIZED, SLOW, SLUICE, SOURCE, Case, run_json, sluice
+from program import ALL, BRIEF, DEMO, HANGS, IN_PROCESS, ORACLE, SANITIZED, SLOW, SLUICE, SOURCE, Case, in_turn, run_json, sluice
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
 from budget_test import BudgetTest
@@ -65,13 +65,14 @@ class RunTest(Case):
         self.assertEqual(json.loads(result.stdout)["logits_hash"], want)
 
     def test_same_bits_for_threads_readers_and_budgets(self):
-        for scheme in ("none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "int8"):
+        for turn, scheme in enumerate(("none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "int8")):
             def hash_of(*options):
                 return run_json("run", DEMO, "-p", "And it came to pass", "-n", "6", "--quantization", scheme,
                                 *options)["logits_hash"]
             want = hash_of()
-            for options in (["--threads", "1"], ["--threads", "3"], ["--reader", "pread"], ["--reader", "mmap"],
-                            ["--reader", "uring"], ["--block-size", "3"]):
+            variants = (["--threads", "1"], ["--threads", "3"], ["--reader", "pread"], ["--reader", "mmap"], ["--reader", "uring"],
+                        ["--block-size", "3"])
+            for options in in_turn(variants, turn):
                 self.assertEqual(hash_of(*options), want, f"{scheme} {options}")
 
     def test_a_text_ends_with_the_eos_of_any_file(self):
@@ -259,12 +260,17 @@ class PerplexityTest(Case):
         if SANITIZED:
             self.skipTest("six passes over the validation text take minutes under a sanitizer")
         want = json.loads((DEMO / "expected.json").read_text())
-        options = ["eval", DEMO, "--text", DEMO / "validation.txt"]
-        exact = run_json(*options, "--dtype", "float32")
+        exact = run_json("eval", DEMO, "--text", DEMO / "validation.txt", "--dtype", "float32")
         self.assertEqual(exact["tokens"], want["tokens"])
         self.assertAlmostEqual(exact["perplexity"] / want["perplexity"], 1, delta=1e-4)
+        text = DEMO / "validation.txt"
+        if not ALL:  # a part tells schemes apart as well
+            text = self.path / "text"
+            text.write_text((DEMO / "validation.txt").read_text()[:20_000])
+            exact = run_json("eval", DEMO, "--text", text, "--dtype", "float32")
+        options = ["eval", DEMO, "--text", text]
         bf16 = run_json(*options)["perplexity"]
-        self.assertAlmostEqual(bf16 / want["perplexity"], 1, delta=2e-3)
+        self.assertAlmostEqual(bf16 / exact["perplexity"], 1, delta=2e-3)
         schemes = ("fp8_dynamic", "int8", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block")
         for scheme in schemes if ALL else schemes[:1]:
             self.assertLess(run_json(*options, "--quantization", scheme)["perplexity"] / bf16, 1.01, scheme)
@@ -331,13 +337,15 @@ class MalformedTest(Case):
     """Hostile checkpoints of the shared fixtures: the exit status and the words that each manifest asks for."""
 
     KINDS = ("st_", "idx_", "cfg_", "w_", "control_", "tok_", "gguf_", "pkl_", "npz_", "zip_")
+    FILES = ("st_", "idx_", "control_", "gguf_", "pkl_", "npz_", "zip_")  # which io's tests read under a sanitizer, too
 
     def test_every_case(self):
         folder = ORACLE / "malformed"
         if not folder.is_dir():
             self.skipTest(f"no shared fixtures at {folder}")
-        for case in sorted(folder.iterdir()):
-            if case.name.startswith(self.KINDS):
+        for turn, case in enumerate(sorted(folder.iterdir())):
+            left_out = BRIEF and turn % 5 and case.name.startswith(self.FILES)
+            if case.name.startswith(self.KINDS) and not left_out:
                 with self.subTest(case.name):
                     self.check(case)
 

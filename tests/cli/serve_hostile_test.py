@@ -23,7 +23,7 @@ class ServeHostileTest(ServedCase):
         for bad in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), b"nonsense\r\n\r\n", b"GET\r\n\r\n",
                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /health HTTP/1.1\r\nX: a\0b\r\n\r\n",
                     b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n", b"GET /health HTTP/1.1\r\n\r\n",
-                    b"GET /health HTTP/1.1\r\nHost:\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: local host\r\n\r\n",
+                    b"GET /health HTTP/1.1\r\nHost:\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: local host\r\nConnection: close\r\n\r\n",
                     b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"):
             self.assertIn("HTTP/1.1 400", raw(bad), bad)
         self.assertIn("HTTP/1.1 431", raw(b"GET /health HTTP/1.1\r\nX: " + b"x" * 40_000 + b"\r\n\r\n"))

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,7 @@ struct Thread {
   Fiber fiber;
   bool started = false;  // its fiber waits for a block's body
   uint3 index;
-  int rank = 0;  // within the block
+  unsigned rank = 0;  // within the block
   State state = State::done;
   // The operation that it waits in.
   const char* operation = nullptr;
@@ -56,6 +57,8 @@ struct Machine {
   std::array<Thread*, 1024> threads{};
   size_t size = 0;  // threads of a block of this launch
   Fiber scheduler;
+  std::span<const size_t> warp;  // whose threads get their turn, in this order
+  size_t turns = 0;              // of it, so far
   Thread* current = nullptr;
   const std::function<void()>* body = nullptr;
   std::unique_ptr<GuardedBytes> shared;
@@ -92,9 +95,25 @@ std::string doing(const Thread& t) {
   return fmt::format("waits in {} at {}", t.operation, text(t.where));
 }
 
-void suspend() {
+// The next thread of the warp that is ready gets its turn. Returns its fiber, or the scheduler's if
+// there is none.
+Fiber& next_turn() {
   Machine& m = machine();
-  switch_fiber(m.current->fiber, m.scheduler);
+  while (!m.fault && m.turns < m.warp.size()) {
+    Thread& t = *m.threads[m.warp[m.turns++]];
+    if (t.state != State::ready) continue;
+    m.current = &t;
+    threadIdx = t.index;
+    return t.fiber;
+  }
+  m.current = nullptr;
+  return m.scheduler;
+}
+
+// The running thread waits. It goes on when next_turn() is its own.
+void suspend() {
+  Fiber& own = machine().current->fiber;
+  switch_fiber(own, next_turn());
 }
 
 // Unwinds the stack of a thread that did what it may not.
@@ -116,7 +135,7 @@ void thread_main() {
 // Returns the threads of the running thread's warp, from lane 0; null behind the block's last.
 Thread* const* warp_threads() {
   Machine& m = machine();
-  return &m.threads[static_cast<size_t>(m.current->rank / kWarp * kWarp)];
+  return &m.threads[m.current->rank / kWarp * kWarp];
 }
 
 std::vector<size_t> turn_order(size_t count) {
@@ -202,59 +221,47 @@ std::string describe_stall() {
                      text(other->index), doing(*other));
 }
 
-// Gives `t` its turn until it waits or ends.
-void resume(Thread& t) {
-  Machine& m = machine();
-  m.current = &t;
-  threadIdx = t.index;
-  switch_fiber(m.scheduler, t.fiber);
-  m.current = nullptr;
-}
-
 void start_threads() {
   Machine& m = machine();
   if (m.shared->size() > 0) std::memset(m.shared->data(), 0xff, m.shared->size());
   m.at_barrier = 0;
   m.waiting_lanes.fill(0);
   for (size_t i = 0; i < m.size; ++i) {
-    const unsigned rank = static_cast<unsigned>(i);
     Thread& t = *m.threads[i];
-    t.index = {rank % blockDim.x, rank / blockDim.x % blockDim.y, rank / (blockDim.x * blockDim.y)};
-    t.rank = static_cast<int>(i);
     t.state = State::ready;
     if (!t.started) prepare(t.fiber, thread_main);
     t.started = true;
   }
 }
 
-// Gives each ready thread of a warp its turn; false if there is none. Threads that their turn made
-// ready have to wait for the next call.
-bool advance(const std::vector<size_t>& warp) {
+// Each ready thread of a warp gets its turn, one from the other; false if there is none. A thread
+// that becomes ready after its turn waits for the next call.
+bool advance(std::span<const size_t> warp) {
   Machine& m = machine();
-  bool progress = false;
-  for (size_t i : warp) {
-    if (m.threads[i]->state != State::ready || m.fault) continue;
-    resume(*m.threads[i]);
-    progress = true;
-  }
-  return progress;
+  m.warp = warp;
+  m.turns = 0;
+  Fiber& first = next_turn();
+  if (&first == &m.scheduler) return false;
+  switch_fiber(m.scheduler, first);
+  return true;
 }
 
+using Warps = std::vector<std::vector<size_t>>;
+
 // The block's threads by warps, in the order in which they get their turn.
-std::vector<std::vector<size_t>> warps_in_order() {
-  std::vector<std::vector<size_t>> warps((machine().size + kWarp - 1) / kWarp);
+Warps warps_in_order() {
+  Warps warps((machine().size + kWarp - 1) / kWarp);
   for (size_t i : turn_order(machine().size)) warps[i / kWarp].push_back(i);
-  std::vector<std::vector<size_t>> ordered;
+  Warps ordered;
   for (size_t w : turn_order(warps.size())) ordered.push_back(std::move(warps[w]));
   return ordered;
 }
 
 // A warp goes on until it waits for others, so that it gets as far ahead of them as barriers allow;
 // or, shuffled, for a while.
-void run_block() {
+void run_block(const Warps& warps) {
   Machine& m = machine();
   start_threads();
-  const auto warps = warps_in_order();
   for (bool progress = true; progress && !m.fault;) {
     progress = false;
     for (const auto& warp : warps) {
@@ -283,6 +290,11 @@ void set_up(const cuda::Launch& launch, const std::function<void()>& body) {
   check(gridDim.x < 1u << 31 && gridDim.y < 65536 && gridDim.z < 65536, "a grid that CUDA takes");
   for (size_t i = m.made.size(); i < m.size; ++i) map_stack(m.made.emplace_back().fiber, i);
   for (size_t i = 0; i < m.threads.size(); ++i) m.threads[i] = i < m.size ? &m.made[i] : nullptr;
+  for (unsigned i = 0; i < m.size; ++i) {
+    Thread& t = *m.threads[i];
+    t.rank = i;
+    t.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+  }
   m.shared = std::make_unique<GuardedBytes>(launch.shared_bytes);
   m.fault.reset();
   m.body = &body;
@@ -307,10 +319,12 @@ void run(const cuda::Launch& launch, const std::function<void()>& body) {
   Machine& m = machine();
   watch_accesses();
   set_up(launch, body);
+  Warps warps;
   for (size_t i : turn_order(size_t{gridDim.x} * gridDim.y * gridDim.z)) {
     const unsigned block = static_cast<unsigned>(i);
     blockIdx = {block % gridDim.x, block / gridDim.x % gridDim.y, block / (gridDim.x * gridDim.y)};
-    run_block();
+    if (m.order == Order::shuffled || warps.empty()) warps = warps_in_order();
+    run_block(warps);
     ++m.counts.blocks;
     if (!m.fault && !m.shared->intact()) {
       m.fault = fmt::format("block {} wrote outside of its {} bytes of shared memory",
@@ -339,7 +353,7 @@ void fault(const std::string& what, std::source_location where) {
 // The lanes of my mask that wait already do so in the operation that I have come to. It is enough
 // to look at one: that one has looked at the others.
 void check_meets_others(const Thread& me) {
-  const uint32_t waiting = machine().waiting_lanes[static_cast<size_t>(me.rank / kWarp)] & me.mask;
+  const uint32_t waiting = machine().waiting_lanes[me.rank / kWarp] & me.mask;
   if (waiting == 0) return;
   const int other = std::countr_zero(waiting);
   const Thread& t = *warp_threads()[other];
@@ -374,7 +388,7 @@ void wait_for_warp(const char* name, uint32_t mask, void* args, Complete complet
   me.args = args;
   if ((mask >> lane() & 1) == 0) fault(fmt::format("{} by a lane outside its mask", name), where);
   check_meets_others(me);
-  uint32_t& waiting = m.waiting_lanes[static_cast<size_t>(me.rank / kWarp)];
+  uint32_t& waiting = m.waiting_lanes[me.rank / kWarp];
   waiting |= 1u << lane();
   if ((waiting & mask) != mask) {
     me.state = State::in_warp;
@@ -393,7 +407,7 @@ void wait_for_warp(const char* name, uint32_t mask, void* args, Complete complet
   }
 }
 
-int lane() { return machine().current->rank % kWarp; }
+int lane() { return static_cast<int>(machine().current->rank % kWarp); }
 
 std::byte* dynamic_shared() { return machine().shared->data(); }
 

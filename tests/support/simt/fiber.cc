@@ -30,14 +30,14 @@ void leave([[maybe_unused]] Fiber& from, [[maybe_unused]] Fiber& to) {
 #endif
 }
 
-void arrive([[maybe_unused]] Fiber& here, [[maybe_unused]] Fiber* from) {
+void arrive([[maybe_unused]] Fiber& here, [[maybe_unused]] Fiber* first) {
 #if defined(__SANITIZE_ADDRESS__)
   const void* bottom = nullptr;
   size_t bytes = 0;
   __sanitizer_finish_switch_fiber(here.sanitizer_stack, &bottom, &bytes);
-  if (from != nullptr && from->stack == nullptr) {  // the process's first stack: known only now
-    from->stack = static_cast<std::byte*>(const_cast<void*>(bottom));
-    from->bytes = bytes;
+  if (first != nullptr && first->stack == nullptr) {  // the process's own: known only now
+    first->stack = static_cast<std::byte*>(const_cast<void*>(bottom));
+    first->bytes = bytes;
   }
 #endif
 }
@@ -45,7 +45,8 @@ void arrive([[maybe_unused]] Fiber& here, [[maybe_unused]] Fiber* from) {
 }  // namespace
 
 #if defined(__x86_64__)
-// System V ABI: rbx, rbp and r12 to r15 are the callee's to keep; all else the caller has saved.
+// System V ABI: rbx, rbp and r12 to r15 are the callee's to keep; all else the caller has saved. A
+// jump is predicted where it went before, a return where this stack's last call was.
 asm(R"(
 .text
 .type sluice_simt_switch, @function
@@ -64,7 +65,8 @@ sluice_simt_switch:
   pop %r12
   pop %rbx
   pop %rbp
-  ret
+  pop %rcx
+  jmp *%rcx
 )");
 extern "C" void sluice_simt_switch(void** save, void* to) asm("sluice_simt_switch");
 #endif
@@ -116,9 +118,9 @@ void switch_fiber(Fiber& from, Fiber& to) {
   arrive(from, nullptr);
 }
 
-void entered(Fiber& from) {
+void entered(Fiber& first) {
   Fiber fresh;
-  arrive(fresh, &from);
+  arrive(fresh, &first);
 }
 
 }  // namespace sluice::simt

@@ -34,7 +34,8 @@ void abandon(Fiber& fiber);
 // Goes on with `to`; returns when somebody switches to `from`.
 void switch_fiber(Fiber& from, Fiber& to);
 
-// Must be called first thing in entry(): `from` is the fiber that switched here.
-void entered(Fiber& from);
+// Must be called first thing in entry(). `first`: the fiber of the stack that the process started
+// with, from which the first switch of all was made.
+void entered(Fiber& first);
 
 }  // namespace sluice::simt
