@@ -217,7 +217,7 @@ enum class RouterScore : uint8_t {
 };
 struct RouterParams {
   RouterScore score = RouterScore::softmax;
-  int64_t used = 1;             // experts of a row
+  int64_t top_k = 1;            // experts of a row
   const float* bias = nullptr;  // [experts] in the device's memory, added to scores for the
                                 // choice alone (arXiv:2408.15664); null: none
   // Experts are in groups of neighbours, and chosen from those groups whose two
@@ -225,7 +225,7 @@ struct RouterParams {
   // (arXiv:2412.19437, 2.1.2), or whose largest is the largest
   // (arXiv:2405.04434, 2.2.2).
   int64_t groups = 1;
-  int64_t groups_used = 1;
+  int64_t top_k_groups = 1;
   bool groups_by_largest = false;
   bool normalized = false;  // the weights of a row are divided by their sum and `added`
   float added = 0;
@@ -235,7 +235,7 @@ struct RouterParams {
 };
 inline constexpr int64_t kMostExperts = 1024;
 
-// Experts of rows and their weights, both [rows][used].
+// Experts of rows and their weights, both [rows][top_k].
 struct ExpertChoices {
   int32_t* experts = nullptr;
   float* weights = nullptr;
@@ -444,7 +444,7 @@ class Kernels {
   // Returns whether experts() computes these for any number of rows. If not,
   // they are computed one after the other, by lists that the host makes of the
   // choices.
-  virtual bool computes_experts(const ExpertWeights& /*weights*/, int64_t /*used*/) const {
+  virtual bool computes_experts(const ExpertWeights& /*weights*/, int64_t /*top_k*/) const {
     return false;
   }
 
@@ -452,7 +452,7 @@ class Kernels {
   // times their weights, each rounded twice as index_add does, and then what is shared. The
   // products are those of linear(), for at most 16 rows with its bits. y may be x, but not what is
   // shared. Nothing waits for the choices, which route() has made.
-  virtual void experts(Tensor /*x*/, const ExpertWeights& /*weights*/, int64_t /*used*/,
+  virtual void experts(Tensor /*x*/, const ExpertWeights& /*weights*/, int64_t /*top_k*/,
                        const ExpertChoices& /*choices*/, const SharedExpert& /*shared*/,
                        Tensor /*y*/) const {
     check(false, "experts: kernels that compute them");
@@ -516,7 +516,7 @@ struct WorkspaceNeeds {
   int64_t chosen = 0;      // positions of a row, the most of all layers; 0: none are chosen
   // Experts of a layer, the most of each; 0: there are none.
   int64_t experts = 0;
-  int64_t experts_used = 0;
+  int64_t top_k = 0;
   int64_t expert_cols = 0;    // of down
   int64_t expert_hidden = 0;  // of up
   // The CPU does not use these, as its scratch does not depend on the context:

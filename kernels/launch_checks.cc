@@ -241,10 +241,10 @@ void check_route(const Tensor& logits, const RouterParams& p, const ExpertChoice
   check(logits.rows == 0 || (out.experts != nullptr && out.weights != nullptr),
         "route: room for choices");
   check(logits.cols > 0 && logits.cols <= kMostExperts, "route: as many experts as kernels take");
-  check(
-      p.groups > 0 && logits.cols % p.groups == 0 && p.groups_used > 0 && p.groups_used <= p.groups,
-      "route: groups of as many experts each");
-  check(p.used > 0 && p.used <= logits.cols / p.groups * p.groups_used,
+  check(p.groups > 0 && logits.cols % p.groups == 0 && p.top_k_groups > 0 &&
+            p.top_k_groups <= p.groups,
+        "route: groups of as many experts each");
+  check(p.top_k > 0 && p.top_k <= logits.cols / p.groups * p.top_k_groups,
         "route: enough experts to choose from");
   check(p.score != RouterScore::sparse_mixer || (p.bias == nullptr && p.groups == 1),
         "route: a sparse mixer has no bias and no groups");

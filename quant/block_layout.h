@@ -23,6 +23,10 @@ struct BlockLayout {
   // Words of codes, [first, first + count); of the others bytes keep their places.
   int first_codes = 0;
   int codes = 0;
+  // Added to codes to make them the unsigned bytes by which few rows are multiplied; -1: they are
+  // not multiplied so.
+  int zero = -1;
+  int most_code = 255;  // the largest magnitude, or more
 };
 
 template <DType>

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <utility>
 
 #include "quant/block_layout.h"
 #include "quant/table_blocks.h"
@@ -20,7 +21,7 @@ namespace sluice {
 
 template <>
 struct Block<DType::q4_0> {
-  static constexpr BlockLayout kLayout{32, 18, 32, false, true, 0, 4};
+  static constexpr BlockLayout kLayout{32, 18, 32, false, true, 0, 4, 8, 8};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return (b[2 + c % 16] >> (c / 16 * 4) & 15) - 8;
   }
@@ -30,7 +31,7 @@ struct Block<DType::q4_0> {
 
 template <>
 struct Block<DType::q4_1> {
-  static constexpr BlockLayout kLayout{32, 20, 32, true, false, 1, 4};
+  static constexpr BlockLayout kLayout{32, 20, 32, true, false, 1, 4, 0, 15};
   SLUICE_HD static int code(const uint8_t* b, int c) { return b[4 + c % 16] >> (c / 16 * 4) & 15; }
   SLUICE_HD static float scale(const uint8_t* b, int) { return f16_at(b); }
   SLUICE_HD static float min(const uint8_t* b, int) { return -f16_at(b + 2); }
@@ -38,7 +39,7 @@ struct Block<DType::q4_1> {
 
 template <>
 struct Block<DType::q5_0> {
-  static constexpr BlockLayout kLayout{32, 22, 32, false, true, 1, 4};
+  static constexpr BlockLayout kLayout{32, 22, 32, false, true, 1, 4, 16, 16};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return ((b[6 + c % 16] >> (c / 16 * 4) & 15) | (b[2 + c / 8] >> (c % 8) & 1) << 4) - 16;
   }
@@ -48,7 +49,7 @@ struct Block<DType::q5_0> {
 
 template <>
 struct Block<DType::q5_1> {
-  static constexpr BlockLayout kLayout{32, 24, 32, true, false, 2, 4};
+  static constexpr BlockLayout kLayout{32, 24, 32, true, false, 2, 4, 0, 31};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return (b[8 + c % 16] >> (c / 16 * 4) & 15) | (b[4 + c / 8] >> (c % 8) & 1) << 4;
   }
@@ -58,7 +59,7 @@ struct Block<DType::q5_1> {
 
 template <>
 struct Block<DType::q8_0> {
-  static constexpr BlockLayout kLayout{32, 34, 32, false, true, 0, 8};
+  static constexpr BlockLayout kLayout{32, 34, 32, false, true, 0, 8, 128, 128};
   SLUICE_HD static int code(const uint8_t* b, int c) { return static_cast<int8_t>(b[2 + c]); }
   SLUICE_HD static float scale(const uint8_t* b, int) { return f16_at(b); }
   SLUICE_HD static float min(const uint8_t*, int) { return 0; }
@@ -67,7 +68,7 @@ struct Block<DType::q8_0> {
 // 16 groups: bytes of a scale (low nibble) and a minimum; 2-bit codes; d and dmin last.
 template <>
 struct Block<DType::q2_k> {
-  static constexpr BlockLayout kLayout{256, 84, 16, true, false, 4, 16};
+  static constexpr BlockLayout kLayout{256, 84, 16, true, false, 4, 16, 0, 3};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return b[16 + c / 128 * 32 + c % 32] >> (c % 128 / 32 * 2) & 3;
   }
@@ -82,7 +83,7 @@ struct Block<DType::q2_k> {
 // High bits, low two bits, 16 scales of 6 bits (less 32), d.
 template <>
 struct Block<DType::q3_k> {
-  static constexpr BlockLayout kLayout{256, 110, 16, false, false, 0, 24};
+  static constexpr BlockLayout kLayout{256, 110, 16, false, false, 0, 24, 4, 4};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     const int low = b[32 + c / 128 * 32 + c % 32] >> (c % 128 / 32 * 2) & 3;
     return low + (b[c % 32] >> (c / 32) & 1) * 4 - 4;
@@ -106,7 +107,7 @@ struct SixBits {
 
 template <>
 struct Block<DType::q4_k> {
-  static constexpr BlockLayout kLayout{256, 144, 32, true, false, 4, 32};
+  static constexpr BlockLayout kLayout{256, 144, 32, true, false, 4, 32, 0, 15};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return b[16 + c / 64 * 32 + c % 32] >> (c % 64 / 32 * 4) & 15;
   }
@@ -120,7 +121,7 @@ struct Block<DType::q4_k> {
 
 template <>
 struct Block<DType::q5_k> {
-  static constexpr BlockLayout kLayout{256, 176, 32, true, false, 4, 40};
+  static constexpr BlockLayout kLayout{256, 176, 32, true, false, 4, 40, 0, 31};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     const int low = b[48 + c / 64 * 32 + c % 32] >> (c % 64 / 32 * 4) & 15;
     return low | (b[16 + c % 32] >> (c / 32) & 1) << 4;
@@ -132,7 +133,7 @@ struct Block<DType::q5_k> {
 // Low nibbles, high two bits, 16 scales of 8 bits, d.
 template <>
 struct Block<DType::q6_k> {
-  static constexpr BlockLayout kLayout{256, 210, 16, false, false, 0, 48};
+  static constexpr BlockLayout kLayout{256, 210, 16, false, false, 0, 48, 32, 32};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     const int low = b[c / 128 * 64 + c % 64] >> (c % 128 / 64 * 4) & 15;
     const int high = b[128 + c / 128 * 32 + c % 32] >> (c % 128 / 32 * 2) & 3;
@@ -144,68 +145,19 @@ struct Block<DType::q6_k> {
   SLUICE_HD static float min(const uint8_t*, int) { return 0; }
 };
 
+// Returns whether weights of the type are kept as blocks.
+constexpr bool is_block(DType type) { return type >= kFirstBlockType && type <= kLastBlockType; }
+
 // Calls body(Block<type>()); false for a type that is not kept as blocks.
 template <class Body>
 constexpr bool with_block(DType type, Body&& body) {
-  switch (type) {
-    case DType::q4_0:
-      return body(Block<DType::q4_0>()), true;
-    case DType::q4_1:
-      return body(Block<DType::q4_1>()), true;
-    case DType::q5_0:
-      return body(Block<DType::q5_0>()), true;
-    case DType::q5_1:
-      return body(Block<DType::q5_1>()), true;
-    case DType::q8_0:
-      return body(Block<DType::q8_0>()), true;
-    case DType::q2_k:
-      return body(Block<DType::q2_k>()), true;
-    case DType::q3_k:
-      return body(Block<DType::q3_k>()), true;
-    case DType::q4_k:
-      return body(Block<DType::q4_k>()), true;
-    case DType::q5_k:
-      return body(Block<DType::q5_k>()), true;
-    case DType::q6_k:
-      return body(Block<DType::q6_k>()), true;
-    case DType::iq4_nl:
-      return body(Block<DType::iq4_nl>()), true;
-    case DType::iq4_xs:
-      return body(Block<DType::iq4_xs>()), true;
-    case DType::mxfp4:
-      return body(Block<DType::mxfp4>()), true;
-    case DType::nvfp4:
-      return body(Block<DType::nvfp4>()), true;
-    case DType::iq3_s:
-      return body(Block<DType::iq3_s>()), true;
-    case DType::iq3_xxs:
-      return body(Block<DType::iq3_xxs>()), true;
-    case DType::iq2_s:
-      return body(Block<DType::iq2_s>()), true;
-    case DType::iq2_xs:
-      return body(Block<DType::iq2_xs>()), true;
-    case DType::iq2_xxs:
-      return body(Block<DType::iq2_xxs>()), true;
-    case DType::iq1_s:
-      return body(Block<DType::iq1_s>()), true;
-    case DType::iq1_m:
-      return body(Block<DType::iq1_m>()), true;
-    case DType::tq1_0:
-      return body(Block<DType::tq1_0>()), true;
-    case DType::tq2_0:
-      return body(Block<DType::tq2_0>()), true;
-    case DType::q1_0:
-      return body(Block<DType::q1_0>()), true;
-    case DType::q2_0:
-      return body(Block<DType::q2_0>()), true;
-    default:
-      return false;
-  }
-}
-
-// True for the types that are kept as blocks.
-constexpr bool is_block(DType type) {
-  return with_block(type, [](auto) {});
+  constexpr int kFirst = static_cast<int>(kFirstBlockType);
+  constexpr int kLast = static_cast<int>(kLastBlockType);
+  return [&]<int... kPlaces>(std::integer_sequence<int, kPlaces...>) {
+    return ((type == static_cast<DType>(kFirst + kPlaces) &&
+             (body(Block<static_cast<DType>(kFirst + kPlaces)>()), true)) ||
+            ...);
+  }(std::make_integer_sequence<int, kLast - kFirst + 1>());
 }
 constexpr BlockLayout block_layout(DType type) {
   BlockLayout layout;

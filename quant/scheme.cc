@@ -75,7 +75,6 @@ WeightFormat QuantScheme::format(DType stored, WeightLayout layout) const {
 std::span<const QuantScheme> quant_schemes() { return kSchemes; }
 const QuantScheme& rounded_inputs_scheme() { return kRoundedInputs; }
 std::span<const QuantScheme> element_schemes() { return quant_schemes().first(kElementSchemes); }
-std::span<const QuantScheme> grouped_schemes() { return quant_schemes().subspan(kElementSchemes); }
 
 std::optional<QuantScheme> find_quant_scheme(std::string_view name) {
   if (name == "fp8") name = "fp8_per_channel";

@@ -36,15 +36,13 @@ struct QuantScheme {
   bool operator==(const QuantScheme&) const = default;
 };
 
-// Every scheme, in the order in which help texts list them: those of whole elements (none,
-// fp8_per_tensor, fp8_per_channel, fp8_per_block, fp8_dynamic, fp8_dynamic_per_block, int8), then
-// those of grouped codes (int8_weight_only, int4_g128, int4_g32, nf4, mxfp8, mxfp4, nvfp4).
+// Every scheme (quant/scheme.cc), in the order in which help texts list them: those of whole
+// elements, then those of grouped codes.
 std::span<const QuantScheme> quant_schemes();
 // q8_activations, which changes no weight: layers whose weights are stored in groups of integers
 // round their inputs to 8 bits.
 const QuantScheme& rounded_inputs_scheme();
-std::span<const QuantScheme> element_schemes();  // the former
-std::span<const QuantScheme> grouped_schemes();  // the latter
+std::span<const QuantScheme> element_schemes();  // the former of those two
 // Any of these, or nullopt for an unknown name. "fp8" is the best FP8 for the CPU, fp8_per_channel;
 // "int4" is int4_g128.
 std::optional<QuantScheme> find_quant_scheme(std::string_view name);

@@ -72,7 +72,7 @@ SLUICE_HD inline int nibble_at(const uint8_t* p, int i) { return p[i / 2] >> (i 
 
 template <>
 struct Block<DType::iq4_nl> : Iq4Values {
-  static constexpr BlockLayout kLayout{32, 18, 32, false, true, 0, 4};
+  static constexpr BlockLayout kLayout{32, 18, 32, false, true, 0, 4, 128, 127};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return value(b[2 + c % 16] >> (c / 16 * 4) & 15);
   }
@@ -82,7 +82,7 @@ struct Block<DType::iq4_nl> : Iq4Values {
 // d; 8 scales of 6 bits (less 32): upper two bits, then lower four; codes of 32 columns each.
 template <>
 struct Block<DType::iq4_xs> : Iq4Values {
-  static constexpr BlockLayout kLayout{256, 136, 32, false, false, 2, 32};
+  static constexpr BlockLayout kLayout{256, 136, 32, false, false, 2, 32, 128, 127};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return value(b[8 + c / 32 * 16 + c % 16] >> (c % 32 / 16 * 4) & 15);
   }
@@ -93,8 +93,8 @@ struct Block<DType::iq4_xs> : Iq4Values {
 };
 
 template <>
-struct Block<DType::mxfp4> : FloatValues {
-  static constexpr BlockLayout kLayout{32, 17, 32, false, true, 0, 4};
+struct Block<DType::e2m1_e8m0> : FloatValues {
+  static constexpr BlockLayout kLayout{32, 17, 32, false, true, 0, 4, 12, 12};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return value(b[1 + c % 16] >> (c / 16 * 4) & 15);
   }
@@ -103,8 +103,8 @@ struct Block<DType::mxfp4> : FloatValues {
 
 // Four E4M3 scales whose sign is not looked at and whose 127 is 0, then codes of 16 columns each.
 template <>
-struct Block<DType::nvfp4> : FloatValues {
-  static constexpr BlockLayout kLayout{64, 36, 16, false, false, 1, 8};
+struct Block<DType::e2m1_e4m3> : FloatValues {
+  static constexpr BlockLayout kLayout{64, 36, 16, false, false, 1, 8, 12, 12};
   SLUICE_HD static int code(const uint8_t* b, int c) {
     return value(b[4 + c / 16 * 8 + c % 8] >> (c % 16 / 8 * 4) & 15);
   }

@@ -31,14 +31,14 @@ constexpr std::array<uint8_t, 13> kTypeBytes{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8,
 
 // ggml_type, as numbered in files; the rest are types that were given up, or that no file has.
 constexpr auto kTensorTypes = std::to_array<std::pair<uint32_t, DType>>({
-    {0, DType::f32},      {1, DType::f16},     {2, DType::q4_0},     {3, DType::q4_1},
-    {6, DType::q5_0},     {7, DType::q5_1},    {8, DType::q8_0},     {10, DType::q2_k},
-    {11, DType::q3_k},    {12, DType::q4_k},   {13, DType::q5_k},    {14, DType::q6_k},
-    {16, DType::iq2_xxs}, {17, DType::iq2_xs}, {18, DType::iq3_xxs}, {19, DType::iq1_s},
-    {20, DType::iq4_nl},  {21, DType::iq3_s},  {22, DType::iq2_s},   {23, DType::iq4_xs},
-    {24, DType::i8},      {25, DType::i16},    {26, DType::i32},     {27, DType::i64},
-    {28, DType::f64},     {29, DType::iq1_m},  {30, DType::bf16},    {34, DType::tq1_0},
-    {35, DType::tq2_0},   {39, DType::mxfp4},  {40, DType::nvfp4},   {41, DType::q1_0},
+    {0, DType::f32},      {1, DType::f16},        {2, DType::q4_0},       {3, DType::q4_1},
+    {6, DType::q5_0},     {7, DType::q5_1},       {8, DType::q8_0},       {10, DType::q2_k},
+    {11, DType::q3_k},    {12, DType::q4_k},      {13, DType::q5_k},      {14, DType::q6_k},
+    {16, DType::iq2_xxs}, {17, DType::iq2_xs},    {18, DType::iq3_xxs},   {19, DType::iq1_s},
+    {20, DType::iq4_nl},  {21, DType::iq3_s},     {22, DType::iq2_s},     {23, DType::iq4_xs},
+    {24, DType::i8},      {25, DType::i16},       {26, DType::i32},       {27, DType::i64},
+    {28, DType::f64},     {29, DType::iq1_m},     {30, DType::bf16},      {34, DType::tq1_0},
+    {35, DType::tq2_0},   {39, DType::e2m1_e8m0}, {40, DType::e2m1_e4m3}, {41, DType::q1_0},
     {42, DType::q2_0},
 });
 

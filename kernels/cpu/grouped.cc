@@ -52,60 +52,20 @@ Scratch scratch_of(int64_t rows, int64_t cols, int64_t segments) {
 // Returns what makes codes of a format unsigned bytes, where these are decoded in registers
 // (kernels/cpu/simd/few_rows.h).
 std::optional<int> zero_of_bytes(const WeightFormat& format) {
-  switch (format.dtype) {
-    case DType::q4_1:
-    case DType::q5_1:
-    case DType::q2_k:
-    case DType::q4_k:
-    case DType::q5_k:
-      return 0;
-    case DType::q3_k:
-      return 4;
-    case DType::q4_0:
-      return 8;
-    case DType::mxfp4:
-    case DType::nvfp4:
-      return 12;
-    case DType::q5_0:
-      return 16;
-    case DType::q6_k:
-      return 32;
-    case DType::q8_0:
-    case DType::iq4_nl:
-    case DType::iq4_xs:
-      return 128;
-    case DType::u8:
-      if (format.table == CodeTable::e2m1) return 12;
-      return format.bits == 4 || format.bits == 8 ? std::optional(0) : std::nullopt;
-    default:
-      return std::nullopt;
+  if (is_block(format.dtype)) {
+    const int zero = block_layout(format.dtype).zero;
+    return zero < 0 ? std::nullopt : std::optional(zero);
   }
+  if (format.dtype != DType::u8) return std::nullopt;
+  if (format.table == CodeTable::e2m1) return 12;
+  return format.bits == 4 || format.bits == 8 ? std::optional(0) : std::nullopt;
 }
 
 // Returns the largest magnitude of a format's codes, or more.
 int64_t most_code(const WeightFormat& format) {
-  switch (format.dtype) {
-    case DType::q2_k:
-      return 3;
-    case DType::q3_k:
-      return 4;
-    case DType::q4_0:
-      return 8;
-    case DType::mxfp4:
-    case DType::nvfp4:
-      return 12;
-    case DType::q4_1:
-    case DType::q4_k:
-      return 15;
-    case DType::q5_0:
-      return 16;
-    case DType::q6_k:
-      return 32;
-    case DType::u8:
-      return format.table == CodeTable::e2m1 ? 12 : (1 << format.bits) - 1;
-    default:
-      return 255;
-  }
+  if (is_block(format.dtype)) return block_layout(format.dtype).most_code;
+  if (format.dtype != DType::u8) return 255;
+  return format.table == CodeTable::e2m1 ? 12 : (1 << format.bits) - 1;
 }
 
 // Returns GroupedJob::narrow_words: segments are whole groups, of sizes that kernels have.
@@ -131,7 +91,7 @@ cpu::GroupedJob job_of(const Weight& w, const float* bias, Tensor y) {
   job.block_cols = block_cols(format);
   job.block_bytes = block_bytes(format) * kPanelRows;
   const bool floats = format.dtype == DType::u8 && format.table == CodeTable::e2m1;
-  const BlockTables tables = block_tables(floats ? DType::mxfp4 : format.dtype);
+  const BlockTables tables = block_tables(floats ? DType::e2m1_e8m0 : format.dtype);
   job.grid = tables.grid;
   job.code_values = tables.values;
   job.row_scales = row_scales(w);

@@ -59,7 +59,7 @@ void drop_groups(Scores& s, int64_t experts, const RouterParams& params, bool* t
         params.groups_by_largest
             ? *std::max_element(s.choice.data() + g * size, s.choice.data() + (g + 1) * size)
             : two_largest(s.choice.data() + g * size, size);
-  for (int64_t i = 0; i < params.groups_used; ++i)
+  for (int64_t i = 0; i < params.top_k_groups; ++i)
     take_largest(sums.data(), params.groups, kept.data());
   for (int64_t e = 0; e < experts; ++e) taken[e] = !kept[static_cast<size_t>(e / size)];
 }
@@ -91,7 +91,7 @@ void mix_sparsely(const float* logits, int64_t experts, const RouterParams& para
                   float* weights) {
   std::array<bool, kMostExperts> taken{};
   std::array<SparseChoice, kMostExperts> choices;
-  const auto end = choices.begin() + params.used;
+  const auto end = choices.begin() + params.top_k;
   for (auto at = choices.begin(); at != end; ++at)
     *at = sparse_choice(logits, experts, params.jitter, taken.data());
   std::sort(choices.begin(), end,
@@ -107,20 +107,20 @@ void mix_sparsely(const float* logits, int64_t experts, const RouterParams& para
 void CpuKernels::route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const {
   check_route(logits, params, out);
   for_rows(logits, [&](int64_t r) {
-    int32_t* experts = out.experts + r * params.used;
-    float* weights = out.weights + r * params.used;
+    int32_t* experts = out.experts + r * params.top_k;
+    float* weights = out.weights + r * params.top_k;
     if (params.score == RouterScore::sparse_mixer)
       return mix_sparsely(logits.row<float>(r), logits.cols, params, experts, weights);
     Scores s;
     std::array<bool, kMostExperts> taken{};
     score(logits.row<float>(r), logits.cols, params, s);
     if (params.groups > 1) drop_groups(s, logits.cols, params, taken.data());
-    for (int64_t i = 0; i < params.used; ++i)
+    for (int64_t i = 0; i < params.top_k; ++i)
       experts[i] = static_cast<int32_t>(take_largest(s.choice.data(), logits.cols, taken.data()));
-    std::sort(experts, experts + params.used);
+    std::sort(experts, experts + params.top_k);
     float sum = 0;
-    for (int64_t i = 0; i < params.used; ++i) sum += s.counts[static_cast<size_t>(experts[i])];
-    for (int64_t i = 0; i < params.used; ++i) {
+    for (int64_t i = 0; i < params.top_k; ++i) sum += s.counts[static_cast<size_t>(experts[i])];
+    for (int64_t i = 0; i < params.top_k; ++i) {
       const float count = s.counts[static_cast<size_t>(experts[i])];
       weights[i] = (params.normalized ? count / (sum + params.added) : count) * params.factor;
       if (params.factors != nullptr) weights[i] *= params.factors[experts[i]];

@@ -31,7 +31,7 @@ uint64_t scratch_bytes(const WorkspaceNeeds& n, bool gemm) {
   uint64_t linear = few_rows_workspace_bytes(n.max_cols);
   if (gemm && n.max_rows > kFewRows)
     linear = std::max(linear, linear_many_workspace_bytes(n.max_rows, n.max_cols));
-  const ExpertNeeds experts{n.max_rows, n.experts_used, n.experts, n.expert_hidden, n.expert_cols};
+  const ExpertNeeds experts{n.max_rows, n.top_k, n.experts, n.expert_hidden, n.expert_cols};
   const uint64_t heads = n.grouped ? heads_workspace_bytes(n.head_cols) : 0;
   return std::max({linear, heads, attention_scratch(n), experts_workspace_bytes(experts)});
 }
@@ -227,14 +227,14 @@ void CudaKernels::index_add(Tensor x, std::span<const int32_t> rows, Tensor weig
   cuda::index_add(x, rows, weights, y, stream_.handle());
 }
 
-bool CudaKernels::computes_experts(const ExpertWeights& weights, int64_t used) const {
-  return experts_fit(weights, used, compute_);
+bool CudaKernels::computes_experts(const ExpertWeights& weights, int64_t top_k) const {
+  return experts_fit(weights, top_k, compute_);
 }
 
-void CudaKernels::experts(Tensor x, const ExpertWeights& weights, int64_t used,
+void CudaKernels::experts(Tensor x, const ExpertWeights& weights, int64_t top_k,
                           const ExpertChoices& choices, const SharedExpert& shared,
                           Tensor y) const {
-  cuda::experts(x, weights, used, choices, shared, scratch_, y, stream_.handle());
+  cuda::experts(x, weights, top_k, choices, shared, scratch_, y, stream_.handle());
 }
 
 void CudaKernels::soft_cap(Tensor x, float cap) const { cuda::soft_cap(x, cap, stream_.handle()); }

@@ -56,8 +56,8 @@ class CudaKernels final : public Kernels {
   void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights,
                     Tensor out) const override;
   void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override;
-  bool computes_experts(const ExpertWeights& weights, int64_t used) const override;
-  void experts(Tensor x, const ExpertWeights& weights, int64_t used, const ExpertChoices& choices,
+  bool computes_experts(const ExpertWeights& weights, int64_t top_k) const override;
+  void experts(Tensor x, const ExpertWeights& weights, int64_t top_k, const ExpertChoices& choices,
                const SharedExpert& shared, Tensor y) const override;
   void soft_cap(Tensor x, float cap) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;

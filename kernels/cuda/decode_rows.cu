@@ -24,7 +24,7 @@ using Words = Vec<uint32_t, 4>;  // 16 bytes of a row
 
 // Four rows' parts of the cells whose granules a lane has.
 template <DType kCodes, class To, int kLoads>
-__device__ void turn(const Words (&w)[kLoads], float scale, Words (&rows)[4]) {
+__device__ void transpose(const Words (&w)[kLoads], float scale, Words (&rows)[4]) {
 #pragma unroll
   for (int l = 0; l < kLoads; ++l) {
 #pragma unroll
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kRowWarps * 32) plain_rows_kernel(RowsArgs a) 
   }
   float scale = 1;
   if (a.scales != nullptr) scale = a.scales[panel * a.scale_cols + first / kScaleBlock];
-  turn<kCodes, To, kLoads>(w, scale, rows);
+  transpose<kCodes, To, kLoads>(w, scale, rows);
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     const int64_t row = panel * kPanelRows + lane % 4 * 4 + r;

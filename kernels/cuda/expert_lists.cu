@@ -12,11 +12,11 @@ namespace {
 
 constexpr uint32_t kMostSharedBytes = 96 * 1024;
 constexpr int kMostWarps = 32;
-constexpr int kChoicesOfLane = static_cast<int>(kMostExpertsUsed) / 32;
+constexpr int kChoicesOfLane = static_cast<int>(kMostTopK) / 32;
 
 struct ListArgs {
   const int32_t* experts;
-  int rows, used, count;
+  int rows, top_k, count;
   ExpertLists lists;
 };
 
@@ -36,8 +36,8 @@ __device__ void each_choice(const ListArgs& a, Body body) {
 #pragma unroll
       for (int j = 0; j < kChoicesOfLane; ++j) {
         const int choice = lane + 32 * j;
-        const bool there = first + i < end && choice < a.used;
-        experts[i][j] = there ? a.experts[int64_t{first + i} * a.used + choice] : -1;
+        const bool there = first + i < end && choice < a.top_k;
+        experts[i][j] = there ? a.experts[int64_t{first + i} * a.top_k + choice] : -1;
       }
     }
 #pragma unroll
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) expert_lists_kernel(ListArgs 
   each_choice(a, [&](int row, int choice, int expert) {
     const int at = totals[expert] + mine[expert]++;
     a.lists.rows[at] = row;
-    a.lists.places[int64_t{row} * a.used + choice] = at;
+    a.lists.places[int64_t{row} * a.top_k + choice] = at;
   });
 }
 
@@ -119,17 +119,17 @@ int64_t most_expert_tiles(int64_t pairs, int64_t count, int64_t tile_rows) {
   return std::min(pairs, pairs / tile_rows + count);
 }
 
-void make_expert_lists(const int32_t* experts, int64_t rows, int64_t used, int64_t count,
+void make_expert_lists(const int32_t* experts, int64_t rows, int64_t top_k, int64_t count,
                        const ExpertLists& lists, Stream stream) {
-  check(count <= kMostExperts && used <= kMostExpertsUsed && lists.tile_rows > 0 &&
-            lists.most_tiles >= most_expert_tiles(rows * used, count, lists.tile_rows),
+  check(count <= kMostExperts && top_k <= kMostTopK && lists.tile_rows > 0 &&
+            lists.most_tiles >= most_expert_tiles(rows * top_k, count, lists.tile_rows),
         "room for tiles of all experts");
   if (rows == 0) return;
   const auto counts = static_cast<uint32_t>(count) * uint32_t{sizeof(int32_t)};
   const auto warps = static_cast<uint32_t>(
       std::min<int64_t>({kMostWarps, rows, (kMostSharedBytes - counts) / counts}));
   launch_early(expert_lists_kernel, {{1}, {warps * 32}, (warps + 1) * counts}, stream,
-               ListArgs{experts, static_cast<int>(rows), static_cast<int>(used),
+               ListArgs{experts, static_cast<int>(rows), static_cast<int>(top_k),
                         static_cast<int>(count), lists});
 }
 

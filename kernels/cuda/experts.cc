@@ -68,7 +68,7 @@ struct Scratch {
 };
 
 Scratch divide(const ExpertNeeds& n, Pieces& pieces) {
-  const int64_t pairs = n.rows * n.used;
+  const int64_t pairs = n.rows * n.top_k;
   const int64_t x_cols = padded(n.hidden, kMmaCols), inner_cols = padded(n.width, kMmaCols);
   Scratch s;
   s.x = {pieces.take<uint16_t>(n.rows * x_cols), n.rows, x_cols, {}};
@@ -119,13 +119,13 @@ ExpertInner inner_of(const Scratch& s, const ExpertWeights& w) {
   return {.rounded = s.inner};
 }
 
-void few(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& choices,
+void few(Tensor x, const ExpertWeights& w, int64_t top_k, const ExpertChoices& choices,
          const SharedExpert& shared, const Scratch& s, Tensor y, Stream stream) {
   const WeightFormat &up = w.up.first.format, &down = w.down.first.format;
   if (has_groups(w.up)) {
-    experts_grouped_up(rounded(x, up, s.x, nullptr, false, stream), w, used, choices, s.inner,
+    experts_grouped_up(rounded(x, up, s.x, nullptr, false, stream), w, top_k, choices, s.inner,
                        stream);
-    return experts_grouped_down(s.inner, w, used, choices, shared, y, stream);
+    return experts_grouped_down(s.inner, w, top_k, choices, shared, y, stream);
   }
   ExpertInput input;
   if (!takes_codes(up) && experts_few_round(x)) {
@@ -135,19 +135,19 @@ void few(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& ch
   }
   ExpertInner inner = inner_of(s, w);
   inner.rounded.cell = cell_of(down);
-  experts_few_up(input, w, used, choices, x.rows, inner, stream);
+  experts_few_up(input, w, top_k, choices, x.rows, inner, stream);
   Bf16Rows codes = inner.rounded;
   if (inner.unrounded.data != nullptr)
     codes = rounded(inner.unrounded, down, s.inner, s.inner_scales, false, stream);
-  experts_few_down(codes, w, used, choices, shared, y, stream);
+  experts_few_down(codes, w, top_k, choices, shared, y, stream);
 }
 
-void many(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& choices,
+void many(Tensor x, const ExpertWeights& w, int64_t top_k, const ExpertChoices& choices,
           const SharedExpert& shared, Scratch& s, Tensor y, Stream stream) {
-  const int64_t pairs = x.rows * used;
+  const int64_t pairs = x.rows * top_k;
   s.lists.tile_rows = expert_tile_rows(pairs, w.count);
   s.lists.most_tiles = most_expert_tiles(pairs, w.count, s.lists.tile_rows);
-  make_expert_lists(choices.experts, x.rows, used, w.count, s.lists, stream);
+  make_expert_lists(choices.experts, x.rows, top_k, w.count, s.lists, stream);
   const Bf16Rows input = rounded(x, w.up.first.format, s.x, s.x_scales, true, stream);
   const ExpertInner inner = inner_of(s, w);
   experts_many_up(input, w, s.lists, inner, stream);
@@ -161,7 +161,7 @@ void many(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& c
     const int64_t cols = std::min(s.pairs.cols, y.cols - first);
     const Tensor out = s.pairs.columns(0, cols);
     experts_many_down(codes, w, s.lists, first, out, stream);
-    add_experts(out, s.lists, used, choices.weights,
+    add_experts(out, s.lists, top_k, choices.weights,
                 {part_of(shared.out, first, cols), shared.weights}, y.columns(first, cols), stream);
   }
 }
@@ -172,8 +172,8 @@ int64_t expert_tile_rows(int64_t pairs, int64_t count) {
   return pairs <= kFewPairsOfExpert * count ? 64 : 128;
 }
 
-bool experts_fit(const ExpertWeights& w, int64_t used, Compute compute) {
-  return compute == Compute::bf16 && used <= kMostExpertsUsed && w.count <= kMostExperts &&
+bool experts_fit(const ExpertWeights& w, int64_t top_k, Compute compute) {
+  return compute == Compute::bf16 && top_k <= kMostTopK && w.count <= kMostExperts &&
          w.activation.kind != Activation::xielu &&
          (w.activation.kind != Activation::clamped_swiglu || w.second > 0) && format_fits(w.up) &&
          format_fits(w.down) && has_groups(w.up) == has_groups(w.down);
@@ -186,7 +186,7 @@ uint64_t experts_workspace_bytes(const ExpertNeeds& needs) {
   return pieces.used();
 }
 
-void experts(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& choices,
+void experts(Tensor x, const ExpertWeights& w, int64_t top_k, const ExpertChoices& choices,
              const SharedExpert& shared, std::span<std::byte> workspace, Tensor y, Stream stream) {
   check(x.cols == w.up.first.cols && x.rows == y.rows && y.cols == w.down.first.rows &&
             w.width == w.down.first.cols,
@@ -195,10 +195,10 @@ void experts(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices
         "experts: a shared output like y");
   if (x.rows == 0) return;
   Pieces pieces(workspace.data());
-  Scratch s = divide({x.rows, used, w.count, x.cols, w.width}, pieces);
+  Scratch s = divide({x.rows, top_k, w.count, x.cols, w.width}, pieces);
   check(pieces.used() <= workspace.size(), "experts: workspace");
-  x.rows <= kFewRows ? few(x, w, used, choices, shared, s, y, stream)
-                     : many(x, w, used, choices, shared, s, y, stream);
+  x.rows <= kFewRows ? few(x, w, top_k, choices, shared, s, y, stream)
+                     : many(x, w, top_k, choices, shared, s, y, stream);
 }
 
 }  // namespace sluice::cuda

@@ -14,19 +14,19 @@
 
 namespace sluice::cuda {
 
-inline constexpr int64_t kMostExpertsUsed = 64;  // of a row
+inline constexpr int64_t kMostTopK = 64;  // of a row
 
 // Returns whether the kernels have the formats: codes that bf16 holds, in bf16 compute, and both
-// matrices of 4-bit codes in groups (MXFP4, integers) in the order of columns. float32 and float16
+// matrices of 4-bit codes in groups (E2M1, integers) in the order of columns. float32 and float16
 // weights, and others in groups, are computed by linear(), expert after expert.
-bool experts_fit(const ExpertWeights& w, int64_t used, Compute compute);
+bool experts_fit(const ExpertWeights& w, int64_t top_k, Compute compute);
 
 struct ExpertNeeds {
-  int64_t rows = 0, used = 0, count = 0, hidden = 0, width = 0;
+  int64_t rows = 0, top_k = 0, count = 0, hidden = 0, width = 0;
 };
 uint64_t experts_workspace_bytes(const ExpertNeeds& needs);
 
-void experts(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& choices,
+void experts(Tensor x, const ExpertWeights& w, int64_t top_k, const ExpertChoices& choices,
              const SharedExpert& shared, std::span<std::byte> workspace, Tensor y, Stream stream);
 
 // ---- parts
@@ -42,19 +42,19 @@ struct ExpertInner {
   Tensor unrounded = {};
 };
 
-// At most kFewRows rows: pair p is row p / used and its choice of that number.
+// At most kFewRows rows: pair p is row p / top_k and its choice of that number.
 bool experts_few_round(Tensor x);  // whether `up` can take it unrounded
-void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t used,
+void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t top_k,
                     const ExpertChoices& choices, int64_t rows, const ExpertInner& inner,
                     Stream stream);
-void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t used,
+void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t top_k,
                       const ExpertChoices& choices, const SharedExpert& shared, Tensor y,
                       Stream stream);
 
 // The same of 4-bit codes in groups: each of x and of `inner` is rounded, with columns of 128.
-void experts_grouped_up(const Bf16Rows& x, const ExpertWeights& w, int64_t used,
+void experts_grouped_up(const Bf16Rows& x, const ExpertWeights& w, int64_t top_k,
                         const ExpertChoices& choices, const Bf16Rows& inner, Stream stream);
-void experts_grouped_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t used,
+void experts_grouped_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t top_k,
                           const ExpertChoices& choices, const SharedExpert& shared, Tensor y,
                           Stream stream);
 
@@ -66,7 +66,7 @@ struct ExpertTile {
 };
 struct ExpertLists {
   int32_t* rows = nullptr;    // [pairs]: of each sorted pair
-  int32_t* places = nullptr;  // [rows][used]: where a row's pairs are among the sorted ones
+  int32_t* places = nullptr;  // [rows][top_k]: where a row's pairs are among the sorted ones
   ExpertTile* tiles = nullptr;
   int64_t most_tiles = 0;
   int64_t tile_rows = 0;
@@ -74,8 +74,8 @@ struct ExpertLists {
 // The height of tiles for so many pairs: few of an expert leave most of a high one empty.
 int64_t expert_tile_rows(int64_t pairs, int64_t count);
 int64_t most_expert_tiles(int64_t pairs, int64_t count, int64_t tile_rows);
-// used <= kMostExpertsUsed.
-void make_expert_lists(const int32_t* experts, int64_t rows, int64_t used, int64_t count,
+// top_k <= kMostTopK.
+void make_expert_lists(const int32_t* experts, int64_t rows, int64_t top_k, int64_t count,
                        const ExpertLists& lists, Stream stream);
 
 // Products of tiles by tensor cores. x are rows of the step.
@@ -85,7 +85,7 @@ void experts_many_up(const Bf16Rows& x, const ExpertWeights& w, const ExpertList
 void experts_many_down(const Bf16Rows& inner, const ExpertWeights& w, const ExpertLists& lists,
                        int64_t first, Tensor out, Stream stream);
 // y = the sums of the same columns.
-void add_experts(Tensor out, const ExpertLists& lists, int64_t used, const float* weights,
+void add_experts(Tensor out, const ExpertLists& lists, int64_t top_k, const float* weights,
                  const SharedExpert& shared, Tensor y, Stream stream);
 
 // Depth of the tiles of products of many rows: columns of their inputs are whole ones.

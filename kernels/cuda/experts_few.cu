@@ -79,7 +79,7 @@ __device__ inline Granules load_step(const ExpertPlanes& w, int64_t expert, int 
 struct UpArgs {
   ExpertPlanes w;
   const int32_t* experts;
-  int used;
+  int top_k;
   const uint16_t* x;
   const float* unrounded;  // kStage: in the place of x
   int64_t x_stride;
@@ -151,7 +151,7 @@ template <ScaleKind kScales>
 __device__ void finish_tile(const UpArgs& a, const UpTile& tile, const float* partial) {
   const int warps = static_cast<int>(blockDim.x) / 32, lane = static_cast<int>(threadIdx.x);
   const int64_t expert = a.experts[tile.pair];
-  const Scales scales = scales_of(a.x_scales, tile.pair / a.used, a.w, expert);
+  const Scales scales = scales_of(a.x_scales, tile.pair / a.top_k, a.w, expert);
   const bool gated = a.second > 0;
   float sum = 0;
   if (tile.first + (gated ? lane % kPanel : lane) < a.width) {
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kUpWarps * 32, 2) experts_up_kernel(UpArgs a) 
   int64_t here = -1;  // whose x is staged
   for (int i = begin; i < a.all_tiles; i += static_cast<int>(gridDim.x)) {
     const UpTile tile = up_tile(a, i);
-    const int64_t token = tile.pair / a.used;
+    const int64_t token = tile.pair / a.top_k;
     const uint16_t* x = kStage ? staged : a.x + token * a.x_cols;
     if (kStage && token != here) {
       __syncthreads();
@@ -209,8 +209,8 @@ __global__ void __launch_bounds__(kUpWarps * 32, 2) experts_up_kernel(UpArgs a) 
 struct DownArgs {
   ExpertPlanes w;
   const int32_t* experts;
-  int used, sums;  // accumulators of an output
-  int panels;      // of a block: 2, or 1 of few outputs
+  int top_k, sums;  // accumulators of an output
+  int panels;       // of a block: 2, or 1 of few outputs
   const uint16_t* x;
   int x_cols;
   InputScales x_scales;
@@ -222,11 +222,11 @@ struct DownArgs {
 template <DType kCodes, ScaleKind kScales>
 __device__ void sum_units(const DownArgs& a, int first, float* partial) {
   const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t first_pair = int64_t{blockIdx.y} * a.used;
+  const int64_t first_pair = int64_t{blockIdx.y} * a.top_k;
   const int steps = (a.w.cells + kStepCells - 1) / kStepCells,
             parts = (steps + a.sums - 1) / a.sums;
   const int panel = static_cast<int>(threadIdx.x) % 32 / 16, row = first + panel * kPanel;
-  const int units = a.used * a.sums;
+  const int units = a.top_k * a.sums;
   const bool here = panel < a.panels && row < a.w.rows;
   auto load = [&](int unit, int part) {
     const bool there = here && unit < units;  // behind the last one nothing is read
@@ -263,14 +263,14 @@ __device__ void sum_units(const DownArgs& a, int first, float* partial) {
 template <DType kCodes, ScaleKind kScales>
 __global__ void __launch_bounds__(kDownWarps * 32, 1) experts_down_kernel(DownArgs a) {
   wait_for_earlier();
-  const int64_t token = blockIdx.y, first_pair = token * a.used;
-  const int first = static_cast<int>(blockIdx.x) * a.panels * kPanel, units = a.used * a.sums;
+  const int64_t token = blockIdx.y, first_pair = token * a.top_k;
+  const int first = static_cast<int>(blockIdx.x) * a.panels * kPanel, units = a.top_k * a.sums;
   float* partial = &shared_memory<float>();      // [units][kPairRows]
-  float* outputs = partial + units * kPairRows;  // [used][kPairRows]
+  float* outputs = partial + units * kPairRows;  // [top_k][kPairRows]
   sum_units<kCodes, kScales>(a, first, partial);
   __syncthreads();
   const int end = first + a.panels * kPanel < a.w.rows ? first + a.panels * kPanel : a.w.rows;
-  for (int i = static_cast<int>(threadIdx.x); i < a.used * kPairRows;
+  for (int i = static_cast<int>(threadIdx.x); i < a.top_k * kPairRows;
        i += static_cast<int>(blockDim.x)) {
     const int choice = i / kPairRows, row = first + i % kPairRows;
     if (row >= end) continue;
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1) experts_down_kernel(DownAr
   const int i = static_cast<int>(threadIdx.x), row = first + i;
   if (i >= kPairRows || row >= end) return;
   float sum = 0;
-  for (int choice = 0; choice < a.used; ++choice) sum += outputs[choice * kPairRows + i];
+  for (int choice = 0; choice < a.top_k; ++choice) sum += outputs[choice * kPairRows + i];
   a.out.store(token, row, sum);
 }
 
@@ -298,7 +298,7 @@ bool experts_few_round(Tensor x) {
          reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
 }
 
-void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t used,
+void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t top_k,
                     const ExpertChoices& choices, int64_t rows, const ExpertInner& inner,
                     Stream stream) {
   const bool staged = x.unrounded.data != nullptr;
@@ -309,7 +309,7 @@ void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t used,
   UpArgs a{};
   a.w = planes_of(w.up);
   a.experts = choices.experts;
-  a.used = static_cast<int>(used);
+  a.top_k = static_cast<int>(top_k);
   a.x = x.rounded.data;
   a.x_cols = static_cast<int>(staged ? ceil_div(cols, kMmaCols) * kMmaCols : x.rounded.cols);
   check(a.x_cols % kMmaCols == 0 && a.x_cols >= cols, "rows of x that fragments fit");
@@ -332,7 +332,7 @@ void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t used,
   }
   const auto warps = static_cast<uint32_t>(accumulators(w.up.first));
   a.tiles = static_cast<int>(ceil_div(a.inner_cols, w.second > 0 ? kPanel : kPairRows));
-  a.all_tiles = static_cast<int>(rows * used) * a.tiles;
+  a.all_tiles = static_cast<int>(rows * top_k) * a.tiles;
   const uint32_t x_bytes = staged ? static_cast<uint32_t>(a.x_cols) * 2 : 0;
   const Launch at{{static_cast<uint32_t>(std::min<int64_t>(a.all_tiles, 2 * kProcessors))},
                   {warps * 32},
@@ -343,7 +343,7 @@ void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t used,
   });
 }
 
-void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t used,
+void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t top_k,
                       const ExpertChoices& choices, const SharedExpert& shared, Tensor y,
                       Stream stream) {
   check(inner.cols % kMmaCols == 0 && y.cols == w.down.first.rows &&
@@ -352,7 +352,7 @@ void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t use
   DownArgs a{};
   a.w = planes_of(w.down);
   a.experts = choices.experts;
-  a.used = static_cast<int>(used);
+  a.top_k = static_cast<int>(top_k);
   a.sums = accumulators(w.down.first);
   a.x = inner.data;
   a.x_cols = static_cast<int>(inner.cols);
@@ -360,14 +360,14 @@ void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t use
   a.out = expert_outputs(choices.weights, shared, y);
   const int64_t panels = y.cols / kPanelRows * y.rows;
   a.panels = panels > kProcessors ? 2 : 1;
-  const int units = a.used * a.sums;
+  const int units = a.top_k * a.sums;
   // One block a multiprocessor needs all warps to keep memory busy; of more, two have room.
   const int64_t tiles = ceil_div(y.cols, a.panels * kPanelRows), blocks = tiles * y.rows;
   const uint32_t most = blocks <= kProcessors ? kDownWarps : kDownWarps / 2;
   const uint32_t warps = block_threads(int64_t{units} * 32, most * 32) / 32;
   const Launch at{{static_cast<uint32_t>(tiles), static_cast<uint32_t>(y.rows)},
                   {warps * 32},
-                  static_cast<uint32_t>((units + a.used) * kPairRows * 4)};
+                  static_cast<uint32_t>((units + a.top_k) * kPairRows * 4)};
   with_expert_format(w.down.first.format, [&](auto codes, auto scales) {
     launch_early(experts_down_kernel<codes(), scales()>, at, stream, a);
   });

@@ -73,7 +73,7 @@ __device__ inline float sum_of(const float* partial, int row) {
 struct GroupedUpArgs {
   Stack w;
   const int32_t* experts;
-  int used;
+  int top_k;
   const uint16_t* x;
   int x_cols;
   Gating gating;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_up_kernel(GroupedU
   const bool there = upper < a.width, lower_there = gated ? there : lower < a.width;
   const int rows[2] = {there ? upper : w.rows, lower_there ? lower : w.rows};
   float* partial = &shared_memory<float>();
-  multiply_rows<kOneGroup, kE2M1>(w, a.x + pair / a.used * a.x_cols, rows, partial);
+  multiply_rows<kOneGroup, kE2M1>(w, a.x + pair / a.top_k * a.x_cols, rows, partial);
   __syncthreads();
   const int c = first + lane;
   if (lane >= outputs || c >= a.inner_cols) return;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_up_kernel(GroupedU
 struct GroupedDownArgs {
   Stack w;
   const int32_t* experts;
-  int used;
+  int top_k;
   const uint16_t* x;
   int x_cols;
   ExpertOutputs out;
@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_down_kernel(Groupe
   const int first = static_cast<int>(blockIdx.x) * kRows, g = lane % 32 / 4, output = first + lane;
   const int rows[2] = {first + g, first + g + 8};  // behind the last one there are zeros
   float *memory = &shared_memory<float>(), *partial = memory, sum = 0;  // [2][warps], in turn
-  for (int choice = 0; choice < a.used; ++choice) {
-    const int64_t pair = token * a.used + choice, expert = a.experts[pair];
+  for (int choice = 0; choice < a.top_k; ++choice) {
+    const int64_t pair = token * a.top_k + choice, expert = a.experts[pair];
     multiply_rows<kOneGroup, kE2M1>(a.w.of(expert), a.x + pair * a.x_cols, rows, partial);
     __syncthreads();
     if (lane < kRows && output < a.w.first.rows) {
@@ -164,12 +164,12 @@ void with_groups(const Weight& w, Body&& body) {
 
 }  // namespace
 
-void experts_grouped_up(const Bf16Rows& x, const ExpertWeights& w, int64_t used,
+void experts_grouped_up(const Bf16Rows& x, const ExpertWeights& w, int64_t top_k,
                         const ExpertChoices& choices, const Bf16Rows& inner, Stream stream) {
   check(x.cols % kMmaCols == 0 && x.cols >= w.up.first.cols, "rows of x that fragments fit");
   const GroupedUpArgs a{stack_of(w.up),
                         choices.experts,
-                        static_cast<int>(used),
+                        static_cast<int>(top_k),
                         x.data,
                         static_cast<int>(x.cols),
                         gating_of(w),
@@ -179,7 +179,7 @@ void experts_grouped_up(const Bf16Rows& x, const ExpertWeights& w, int64_t used,
                         static_cast<int>(inner.cols)};
   const int64_t tiles = ceil_div(inner.cols, w.second > 0 ? 8 : kRows);
   const uint32_t warps = warps_of(w.up.first.cols);
-  const Launch at{{static_cast<uint32_t>(tiles), static_cast<uint32_t>(x.rows * used)},
+  const Launch at{{static_cast<uint32_t>(tiles), static_cast<uint32_t>(x.rows * top_k)},
                   {warps * 32},
                   warps * kTokenRows * 4};
   with_groups(w.up.first, [&](auto one_group, auto e2m1) {
@@ -187,14 +187,14 @@ void experts_grouped_up(const Bf16Rows& x, const ExpertWeights& w, int64_t used,
   });
 }
 
-void experts_grouped_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t used,
+void experts_grouped_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t top_k,
                           const ExpertChoices& choices, const SharedExpert& shared, Tensor y,
                           Stream stream) {
   check(inner.cols % kMmaCols == 0 && y.cols == w.down.first.rows, "rows that fragments fit");
   GroupedDownArgs a{};
   a.w = stack_of(w.down);
   a.experts = choices.experts;
-  a.used = static_cast<int>(used);
+  a.top_k = static_cast<int>(top_k);
   a.x = inner.data;
   a.x_cols = static_cast<int>(inner.cols);
   a.out = expert_outputs(choices.weights, shared, y);

@@ -492,7 +492,7 @@ struct AddArgs {
   const float* pairs;
   int64_t pairs_stride;
   const int32_t* places;
-  int used;
+  int top_k;
   ExpertOutputs out;
   int64_t cols;
 };
@@ -504,8 +504,8 @@ __global__ void __launch_bounds__(256) add_experts_kernel(AddArgs a) {
   if (c >= a.cols) return;
   Vec<float, kWidth> sum = {};
 #pragma unroll 8
-  for (int i = 0; i < a.used; ++i) {
-    const int64_t pair = row * a.used + i;
+  for (int i = 0; i < a.top_k; ++i) {
+    const int64_t pair = row * a.top_k + i;
     const float weight = a.out.weights[pair];
     const auto by = load_as<Vec<float, kWidth>>(a.pairs + a.places[pair] * a.pairs_stride + c);
     for (int j = 0; j < kWidth; ++j) sum.at[j] += weight * by.at[j];
@@ -559,14 +559,14 @@ void experts_many_down(const Bf16Rows& inner, const ExpertWeights& w, const Expe
   launch_many<false>(a, inner.rows, w.down, lists, ceil_div(out.cols, kOutputs), stream);
 }
 
-void add_experts(Tensor out, const ExpertLists& lists, int64_t used, const float* weights,
+void add_experts(Tensor out, const ExpertLists& lists, int64_t top_k, const float* weights,
                  const SharedExpert& shared, Tensor y, Stream stream) {
   check(y.cols == out.cols && y.cols % 4 == 0 && y.stride % 4 == 0 && out.stride % 4 == 0,
         "columns in fours");
   const AddArgs a{.pairs = out.row<float>(0),
                   .pairs_stride = out.stride,
                   .places = lists.places,
-                  .used = static_cast<int>(used),
+                  .top_k = static_cast<int>(top_k),
                   .out = expert_outputs(weights, shared, y),
                   .cols = y.cols};
   constexpr uint32_t kBlock = 256;

@@ -101,8 +101,7 @@ bool gemv_grouped_fits(const Weight& w) {
       f.scale_type == DType::f32 || f.scale_type == DType::f16 || f.scale_type == DType::bf16;
   const bool integers = f.table == CodeTable::integers && numbers &&
                         (bits == 2 || bits == 3 || bits == 4 || bits == 8);
-  const bool floats =
-      f.table == CodeTable::e2m1 && bits == 4 && f.scale_type == DType::f8_e8m0;  // MXFP4
+  const bool floats = f.table == CodeTable::e2m1 && bits == 4 && f.scale_type == DType::f8_e8m0;
   return f.scales == ScaleKind::grouped && (integers || floats) && f.outer == Outer::none &&
          f.scale_cols % kRunCols == 0 && reinterpret_cast<uintptr_t>(w.data) % 16 == 0;
 }

@@ -67,7 +67,7 @@ __device__ inline uint32_t largest_of(const uint32_t* keys, int count) {
   return __reduce_min_sync(kAllLanes, largest == best ? at : 0xffffffff);
 }
 
-// Leaves the experts of groups_used groups. A lane adds up each of its groups.
+// Leaves the experts of top_k_groups groups. A lane adds up each of its groups.
 __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uint32_t* sums) {
   const int groups = static_cast<int>(a.params.groups), size = a.experts / groups;
   for (int g = static_cast<int>(threadIdx.x); g < groups; g += kLanes) {
@@ -81,7 +81,7 @@ __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uin
     sums[g] = both ? ordered(from_key(first) + from_key(second)) : first;
   }
   __syncthreads();
-  for (int i = 0; i < a.params.groups_used; ++i) {
+  for (int i = 0; i < a.params.top_k_groups; ++i) {
     const uint32_t group = largest_of(sums, groups);
     __syncthreads();
     if (threadIdx.x == 0) sums[group] = 0;
@@ -97,8 +97,8 @@ __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uin
 // number of smaller ones. `chosen` and `sorted` have room for them.
 __device__ inline void choose(const RouteArgs& a, const RouteArrays& s, int32_t* chosen,
                               int32_t* sorted) {
-  const int used = static_cast<int>(a.params.used), lane = static_cast<int>(threadIdx.x);
-  for (int i = 0; i < used; ++i) {
+  const int top_k = static_cast<int>(a.params.top_k), lane = static_cast<int>(threadIdx.x);
+  for (int i = 0; i < top_k; ++i) {
     const uint32_t expert = largest_of(s.keys, a.experts);
     __syncthreads();
     if (lane == 0) {
@@ -107,9 +107,9 @@ __device__ inline void choose(const RouteArgs& a, const RouteArrays& s, int32_t*
     }
     __syncthreads();
   }
-  for (int i = lane; i < used; i += kLanes) {
+  for (int i = lane; i < top_k; i += kLanes) {
     int place = 0;
-    for (int j = 0; j < used; ++j) place += chosen[j] < chosen[i] ? 1 : 0;
+    for (int j = 0; j < top_k; ++j) place += chosen[j] < chosen[i] ? 1 : 0;
     sorted[place] = chosen[i];
   }
   __syncthreads();
@@ -119,14 +119,14 @@ __device__ inline void choose(const RouteArgs& a, const RouteArrays& s, int32_t*
 // above.
 __device__ inline void mix_sparsely(const RouteArgs& a, const float* row, const RouteArrays& s,
                                     int32_t* chosen, int32_t* sorted) {
-  const int used = static_cast<int>(a.params.used), lane = static_cast<int>(threadIdx.x);
+  const int top_k = static_cast<int>(a.params.top_k), lane = static_cast<int>(threadIdx.x);
   for (int e = lane; e < a.experts; e += kLanes) {
     const uint32_t key = ordered(row[e]);
     s.keys[e] = key == kNanCode ? 1 : key;
     s.scores[e] = 0;
   }
   __syncthreads();
-  for (int i = 0; i < used; ++i) {
+  for (int i = 0; i < top_k; ++i) {
     const auto best = static_cast<int>(largest_of(s.keys, a.experts));
     const float largest = row[best];
     float total = 0;
@@ -143,9 +143,9 @@ __device__ inline void mix_sparsely(const RouteArgs& a, const float* row, const 
     }
     __syncthreads();
   }
-  for (int i = lane; i < used; i += kLanes) {
+  for (int i = lane; i < top_k; i += kLanes) {
     int place = 0;
-    for (int j = 0; j < used; ++j) place += chosen[j] < chosen[i] ? 1 : 0;
+    for (int j = 0; j < top_k; ++j) place += chosen[j] < chosen[i] ? 1 : 0;
     sorted[place] = chosen[i];
   }
   __syncthreads();
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kLanes) route_kernel(RouteArgs a) {
   auto* memory = &shared_memory<uint32_t>();
   const RouteArrays s{reinterpret_cast<float*>(memory), memory + a.experts};
   auto* chosen = reinterpret_cast<int32_t*>(memory + 2 * a.experts + a.params.groups);
-  int32_t* sorted = chosen + a.params.used;
+  int32_t* sorted = chosen + a.params.top_k;
   const float* row = a.logits + blockIdx.x * a.stride;
   if (a.params.score == RouterScore::sparse_mixer) {
     mix_sparsely(a, row, s, chosen, sorted);
@@ -165,15 +165,15 @@ __global__ void __launch_bounds__(kLanes) route_kernel(RouteArgs a) {
     if (a.params.groups > 1) keep_groups(a, s, memory + 2 * a.experts);
     choose(a, s, chosen, sorted);
   }
-  const int used = static_cast<int>(a.params.used);
+  const int top_k = static_cast<int>(a.params.top_k);
   float sum = 0;
-  for (int i = 0; i < used; ++i) sum += s.scores[sorted[i]];
-  for (int i = static_cast<int>(threadIdx.x); i < used; i += kLanes) {
+  for (int i = 0; i < top_k; ++i) sum += s.scores[sorted[i]];
+  for (int i = static_cast<int>(threadIdx.x); i < top_k; i += kLanes) {
     const float score = s.scores[sorted[i]];
-    a.out.experts[int64_t{blockIdx.x} * used + i] = sorted[i];
+    a.out.experts[int64_t{blockIdx.x} * top_k + i] = sorted[i];
     const float weight =
         (a.params.normalized ? score / (sum + a.params.added) : score) * a.params.factor;
-    a.out.weights[int64_t{blockIdx.x} * used + i] =
+    a.out.weights[int64_t{blockIdx.x} * top_k + i] =
         a.params.factors != nullptr ? weight * a.params.factors[sorted[i]] : weight;
   }
 }
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kLanes) route_kernel(RouteArgs a) {
 void route(Tensor logits, const RouterParams& params, const ExpertChoices& out, Stream stream) {
   check_route(logits, params, out);
   if (logits.rows == 0) return;
-  const auto elements = static_cast<uint32_t>(2 * (logits.cols + params.used) + params.groups);
+  const auto elements = static_cast<uint32_t>(2 * (logits.cols + params.top_k) + params.groups);
   launch_early(
       route_kernel,
       {{static_cast<uint32_t>(logits.rows)}, {kLanes}, elements * uint32_t{sizeof(float)}}, stream,

@@ -36,7 +36,7 @@ void keep_groups(std::vector<float>& choice, const RouterParams& params) {
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater{},
                            [&](int64_t g) { return sums[static_cast<size_t>(g)]; });
-  for (int64_t i = params.groups_used; i < params.groups; ++i)
+  for (int64_t i = params.top_k_groups; i < params.groups; ++i)
     std::fill_n(choice.begin() + order[static_cast<size_t>(i)] * size, size, -INFINITY);
 }
 
@@ -44,7 +44,7 @@ void keep_groups(std::vector<float>& choice, const RouterParams& params) {
 std::map<int32_t, float> mixed(std::vector<float> left, const RouterParams& params) {
   std::map<int32_t, float> chosen;
   const std::vector<float> logits = left;
-  for (int64_t i = 0; i < params.used; ++i) {
+  for (int64_t i = 0; i < params.top_k; ++i) {
     const auto best = std::ranges::max_element(left);
     const double largest = *best;
     double total = 0;
@@ -66,7 +66,7 @@ void ReferenceKernels::route(Tensor logits, const RouterParams& params,
   for (int64_t r = 0; r < logits.rows; ++r) {
     if (params.score == RouterScore::sparse_mixer) {
       const float* row = logits.row<float>(r);
-      int64_t at = r * params.used;
+      int64_t at = r * params.top_k;
       for (const auto& [expert, weight] : mixed({row, row + logits.cols}, params)) {
         out.experts[at] = expert;
         out.weights[at++] = weight * params.factor;
@@ -82,15 +82,15 @@ void ReferenceKernels::route(Tensor logits, const RouterParams& params,
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, std::greater{},
                              [&](int32_t e) { return choice[static_cast<size_t>(e)]; });
-    order.resize(static_cast<size_t>(params.used));
+    order.resize(static_cast<size_t>(params.top_k));
     std::ranges::sort(order);
     float sum = 0;
     for (int32_t e : order) sum += scores[static_cast<size_t>(e)];
-    for (int64_t i = 0; i < params.used; ++i) {
+    for (int64_t i = 0; i < params.top_k; ++i) {
       const int32_t e = order[static_cast<size_t>(i)];
       const float score = scores[static_cast<size_t>(e)];
-      out.experts[r * params.used + i] = e;
-      out.weights[r * params.used + i] =
+      out.experts[r * params.top_k + i] = e;
+      out.weights[r * params.top_k + i] =
           (params.normalized ? score / (sum + params.added) : score) * params.factor *
           (params.factors != nullptr ? params.factors[e] : 1);
     }

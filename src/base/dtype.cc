@@ -23,9 +23,9 @@ constexpr std::array kTypes = std::to_array<StoredType>({
     {"IQ3_S", 256, 110},   {"IQ4_NL", 32, 18},    {"IQ4_XS", 256, 136}, {"TQ1_0", 256, 54},
     {"TQ2_0", 256, 66},    {"MXFP4", 32, 17},     {"NVFP4", 64, 36},
 });
-static_assert(kTypes.size() == static_cast<size_t>(DType::nvfp4) + 1, "a row for each DType");
+static_assert(kTypes.size() == static_cast<size_t>(kLastBlockType) + 1, "a row for each DType");
 
-constexpr size_t kSafetensorsTypes = static_cast<size_t>(DType::f6_e3m2) + 1;
+constexpr size_t kSafetensorsTypes = static_cast<size_t>(kFirstBlockType);
 
 }  // namespace
 

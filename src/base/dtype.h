@@ -58,9 +58,10 @@ enum class DType : uint8_t {
   iq4_xs,
   tq1_0,
   tq2_0,
-  mxfp4,
-  nvfp4,
+  e2m1_e8m0,  // floats of four bits, and a power of two for 32 of them
+  e2m1_e4m3,  // with a scale for 16 of them
 };
+inline constexpr DType kFirstBlockType = DType::q1_0, kLastBlockType = DType::e2m1_e4m3;
 
 struct StoredType {
   std::string_view name;   // "BF16", "F8_E4M3", "Q4_K", ...

@@ -454,9 +454,12 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
       "Example:\n"
       "  sluice batch MODEL -i requests.jsonl -o responses.jsonl --memory 8GiB");
   add_model_options(*verb, *o);
-  verb->add_option("-i,--input", o->input, "Run the requests in this file")->required();
+  verb->add_option("-i,--input", o->input, "Run the requests in this file")
+      ->type_name("FILE")
+      ->required();
   verb->add_option("-o,--output", o->output,
                    "Append the responses to this file; requests with a response in it are skipped")
+      ->type_name("FILE")
       ->required();
   verb->add_option("--max-num-seqs", o->max_num_seqs,
                    "Run at most this many sequences at once; the budget may allow fewer")
@@ -464,7 +467,8 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
       ->capture_default_str();
   verb->add_option("--max-request-bytes", o->max_request_bytes,
                    "Refuse requests longer than this, such as 4MiB (default: 32 bytes for each "
-                   "token of a sequence, 1MiB at least)");
+                   "token of a sequence, 1MiB at least)")
+      ->type_name("SIZE");
   verb->callback([o, stop, &shrink] { on_ranks(*o, stop, true, [&] { run(*o, stop, shrink); }); });
 }
 

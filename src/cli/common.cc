@@ -212,6 +212,7 @@ void add_weight_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--mirror", o.mirrors,
                   "Read weight files from this directory on another disk at the same time; may be "
                   "given several times")
+      ->type_name("DIRECTORY")
       ->allow_extra_args(false);
 }
 
@@ -219,10 +220,12 @@ void add_memory_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kMemoryGroup);
   verb.add_option("--memory", o.memory,
                   "Keep the whole process within 6GiB, 512M or 75% of the free memory (default: "
-                  "the free memory, less a reserve)");
+                  "the free memory, less a reserve)")
+      ->type_name("SIZE");
   verb.add_option("--device-memory", o.device_memory,
                   "Keep within this much GPU memory: 6GiB, 512M or 75% of the free memory "
-                  "(default: the free memory, less a reserve)");
+                  "(default: the free memory, less a reserve)")
+      ->type_name("SIZE");
   verb.add_option(
       "--place", o.place,
       "Place parameters by rules NAME=PLACE: layers.0-7=host,layers.*.mlp=disk. Places: "
@@ -242,24 +245,30 @@ void add_memory_options(CLI::App& verb, CommonOptions& o) {
                   "Do the same for the experts of this many first layers only")
       ->check(CLI::Range(1, 1 << 20))
       ->excludes(all);
-  verb.add_option(
-      "--kv-cache-memory", o.kv_cache_memory,
-      "Limit the KV cache to this much memory (default: room for all sequences at their longest)");
+  verb.add_option("--kv-cache-memory", o.kv_cache_memory,
+                  "Limit the KV cache to this much memory (default: room for all sequences at "
+                  "their longest)")
+      ->type_name("SIZE");
   verb.add_option("--swap-space", o.swap_space, "Keep evicted KV blocks in this much of the budget")
+      ->type_name("SIZE")
       ->capture_default_str();
   verb.add_option("--swap-dir", o.swap_dir,
                   "Keep evicted KV blocks that have no room in memory in a file in this directory "
-                  "(default: none)");
+                  "(default: none)")
+      ->type_name("DIRECTORY");
   verb.add_option("--swap-limit", o.swap_limit,
-                  "Limit --swap-dir to this much of the disk (default: 8GiB)");
+                  "Limit --swap-dir to this much of the disk (default: 8GiB)")
+      ->type_name("SIZE");
   verb.add_option(
           "--spill-dir", o.spill_dirs,
           "Keep packed codes of weights that are quantized and streamed in this directory, none or "
           "auto ($XDG_CACHE_HOME/sluice/spill); may be given several times, for a copy in each")
+      ->type_name("DIRECTORY")
       ->allow_extra_args(false)
       ->capture_default_str();
   verb.add_option("--spill-limit", o.spill_limit,
-                  "Limit the spill directory to 20GiB or 50% of the free space (default: 75%)");
+                  "Limit the spill directory to 20GiB or 50% of the free space (default: 75%)")
+      ->type_name("SIZE");
 }
 
 void add_quantization_options(CLI::App& verb, CommonOptions& o) {
@@ -321,10 +330,10 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
 
 void add_basic_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kModelGroup);
-  verb.add_option("MODEL", o.model,
-                  "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), a "
-                  "GGUF file, or "
-                  "the name of a model in the Hugging Face cache: ORG/NAME[@REVISION][:TAG]")
+  verb.add_option(
+          "MODEL", o.model,
+          "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), a GGUF file, "
+          "or the name of a model in the Hugging Face cache: ORG/NAME[@REVISION][:TAG]")
       ->required();
   verb.parse_complete_callback([&o] { o.model_path = find_model(o.model); });
   begin_group(verb, kOutputGroup);
@@ -356,7 +365,7 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   add_memory_options(verb, o);
   add_quantization_options(verb, o);
   begin_group(verb, kOutputGroup);
-  verb.add_option("--report", o.report, "Write a JSON report to this file");
+  verb.add_option("--report", o.report, "Write a JSON report to this file")->type_name("FILE");
   add_advanced_options(verb, o);
   begin_group(verb, kOwnGroup);
 }

@@ -42,9 +42,6 @@ std::string choices_of(std::string_view option) {
   return found == kChoices.end() ? "" : std::string(found->second);
 }
 
-// Directories are possible, too.
-bool takes_files_too(std::string_view option) { return option == "--spill-dir"; }
-
 std::vector<std::string> verb_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* verb : shown_verbs(app)) names.push_back(verb->get_name());
@@ -97,7 +94,7 @@ void fish_options(const CLI::App& verb, const std::string& seen, std::string& ou
         option->get_lnames().empty() ? "" : choices_of("--" + option->get_lnames().front());
     std::string value = option->get_items_expected_max() > 0 ? " -r" : "";
     if (!choices.empty())
-      value = fmt::format(" {} -a {}", takes_files_too(option->get_name()) ? "-r" : "-x",
+      value = fmt::format(" {} -a {}", option->get_type_name() == "DIRECTORY" ? "-r" : "-x",
                           fish_quoted(choices));
     out += fmt::format("complete -c sluice -n {}{}{} -d {}\n", fish_quoted(seen), names, value,
                        fish_quoted(option->get_description()));

@@ -17,11 +17,13 @@ void add_generation_options(CLI::App& verb, GenerationOptions& o) {
                   "(where weights are streamed), none, prompt_lookup")
       ->capture_default_str();
   verb.add_option(
-      "--draft-model", o.draft_model,
-      "Guess tokens with this smaller model of the same vocabulary, resident within the budget");
-  verb.add_option(
-      "--prompt-cache", o.prompt_cache,
-      "Keep the prompt's keys and values in this file, and reuse those of the prompt's beginning");
+          "--draft-model", o.draft_model,
+          "Guess tokens with this smaller model of the same vocabulary, resident within the budget")
+      ->type_name("MODEL");
+  verb.add_option("--prompt-cache", o.prompt_cache,
+                  "Keep the prompt's keys and values in this file, and reuse those of the prompt's "
+                  "beginning")
+      ->type_name("FILE");
 }
 
 void check_speculation(const GenerationOptions& o) {

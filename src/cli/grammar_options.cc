@@ -9,14 +9,16 @@ namespace sluice::cli {
 void add_grammar_options(CLI::App& verb, GrammarOptions& o) {
   begin_group(verb, kGenerationGroup);
   verb.add_option(
-      "--json-schema", o.json_schema,
-      "Generate JSON that is valid by the schema in this file, or by this schema ({...}); "
-      "- for standard input");
+          "--json-schema", o.json_schema,
+          "Generate JSON that is valid by the schema in this file, or by this schema ({...}); "
+          "- for standard input")
+      ->type_name("FILE");
   verb.add_option("--regex", o.regex, "Generate a text that this regular expression matches whole");
   verb.add_option(
-      "--grammar", o.grammar,
-      "Generate a text of the grammar in this file, in llama.cpp's notation GBNF; - for "
-      "standard input");
+          "--grammar", o.grammar,
+          "Generate a text of the grammar in this file, in llama.cpp's notation GBNF; - for "
+          "standard input")
+      ->type_name("FILE");
 }
 
 std::shared_ptr<const grammar::TokenGrammar> find_grammar(const GrammarOptions& o,

@@ -31,42 +31,8 @@ std::string wrapped(const std::string& text) {
   return lines;
 }
 
-// Options whose values are sizes, files and directories.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kValueWords{
-    {{"--memory", "SIZE"},
-     {"--device-memory", "SIZE"},
-     {"--kv-cache-memory", "SIZE"},
-     {"--swap-space", "SIZE"},
-     {"--swap-limit", "SIZE"},
-     {"--spill-limit", "SIZE"},
-     {"--request-memory", "SIZE"},
-     {"--max-request-bytes", "SIZE"},
-     {"--mirror", "DIRECTORY"},
-     {"--swap-dir", "DIRECTORY"},
-     {"--spill-dir", "DIRECTORY"},
-     {"--draft-model", "MODEL"},
-     {"--messages", "FILE"},
-     {"--chat-template", "FILE"},
-     {"--tools", "FILE"},
-     {"--report", "FILE"},
-     {"--prompt-file", "FILE"},
-     {"--json-schema", "FILE"},
-     {"--grammar", "FILE"},
-     {"--prompt-cache", "FILE"},
-     {"--access-log", "FILE"},
-     {"--out", "FILE"},
-     {"--file", "FILE"},
-     {"--jsonl", "FILE"},
-     {"--input", "FILE"},
-     {"--output", "FILE"},
-     {"--html", "FILE"},
-     {"--trace", "FILE"}}};
-
-std::string_view value_word(const CLI::Option& option, std::string_view type) {
-  const std::string name = option.get_name();
-  const auto* word =
-      std::ranges::find(kValueWords, name, [](const auto& each) { return each.first; });
-  if (word != kValueWords.end()) return word->second;
+// The word for a value of CLI11's type, or the one that the option has of its own ("SIZE").
+std::string_view value_word(std::string_view type) {
   if (type == "INT" || type == "UINT") return "N";
   return type == "FLOAT" ? "NUMBER" : type == "TEXT" ? "VALUE" : type;
 }
@@ -131,7 +97,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
 
 std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
   if (option->get_type_size() == 0 || option->get_positional()) return {};
-  std::string text = fmt::format(" {}", value_word(*option, type_and_check(*option).first));
+  std::string text = fmt::format(" {}", value_word(type_and_check(*option).first));
   std::string value = option->get_default_str();
   if (value.starts_with('[') && value.ends_with(']')) value = value.substr(1, value.size() - 2);
   if (!value.empty()) text += "=" + value;

@@ -101,7 +101,9 @@ void define_logits(CLI::App& app, std::stop_token stop) {
   verb->add_option("--token-ids", o->token_ids,
                    "Read a JSON list of lists of token ids from this file; - for standard input")
       ->required();
-  verb->add_option("--out", o->out, "Write the logits to this safetensors file")->required();
+  verb->add_option("--out", o->out, "Write the logits to this safetensors file")
+      ->type_name("FILE")
+      ->required();
   verb->callback([o, stop] { run(*o, stop); });
 }
 

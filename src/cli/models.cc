@@ -192,8 +192,7 @@ void define_pull(CLI::App& app, std::stop_token stop) {
              o, true);
   verb->add_option("--include", o->include,
                    "Fetch the files that match this pattern, such as '*Q4_K_M*.gguf'; may be given "
-                   "several times "
-                   "(default: what a model is run from)")
+                   "several times (default: what a model is run from)")
       ->allow_extra_args(false);
   verb->add_option("--exclude", o->exclude,
                    "Leave out the files that match this pattern; may be given several times")

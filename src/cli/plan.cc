@@ -48,7 +48,7 @@ Json cpu_rows_json(const ReadPlan& read) {
   int64_t dense = 0, experts = 0;
   for (const ParamPlan& p : read.params) {
     if (!p.is_for_host()) continue;
-    int64_t& most = p.param->used < 1 ? experts : dense;
+    int64_t& most = p.param->is_routed() ? experts : dense;
     most = std::max(most, p.host_rows);
   }
   return {{"dense", dense}, {"experts", experts}};

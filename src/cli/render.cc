@@ -73,7 +73,8 @@ void define_render(CLI::App& app, std::stop_token stop) {
   add_basic_options(*verb, *o);
   add_chat_options(*verb, o->chat);
   verb->add_option("--jsonl", o->jsonl,
-                   "Answer each line of this file, a JSON request; - for standard input");
+                   "Answer each line of this file, a JSON request; - for standard input")
+      ->type_name("FILE");
   verb->callback([o, stop] { render(*o, stop); });
 }
 

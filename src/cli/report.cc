@@ -113,9 +113,11 @@ void define_report(CLI::App& app, std::stop_token stop) {
   verb->add_option("REPORT", o->file, "Show the report in this JSON file")->required();
   verb->add_option("OTHER", o->other, "Compare this report with the first");
   verb->add_flag("--json", o->json, "Print the whole object, or the comparison as one");
-  verb->add_option("--html", o->html, "Write a page with charts and tables to this file");
+  verb->add_option("--html", o->html, "Write a page with charts and tables to this file")
+      ->type_name("FILE");
   verb->add_option("--trace", o->trace,
-                   "Write a trace for ui.perfetto.dev or chrome://tracing to this file");
+                   "Write a trace for ui.perfetto.dev or chrome://tracing to this file")
+      ->type_name("FILE");
   CLI::Option* all =
       verb->add_option("--threshold", o->threshold,
                        "Fail when a figure is worse by more than this [percent]; inf: never")

@@ -363,7 +363,8 @@ void define_run(CLI::App& app, SignalWatch& signals) {
   begin_group(*verb, kGenerationGroup);
   verb->add_option("-p,--prompt", o->prompt, "Continue this text");
   verb->add_option("--prompt-file", o->prompt_file,
-                   "Continue the text in this file; - for standard input");
+                   "Continue the text in this file; - for standard input")
+      ->type_name("FILE");
   verb->add_option("--token-ids", o->token_ids, "Continue these token ids: 1,2,3");
   add_chat_options(*verb, o->chat);
   add_tool_format(*verb, o->chat.tool_format.emplace(ToolFormat::automatic));

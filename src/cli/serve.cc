@@ -364,9 +364,11 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
           "--host is loopback and no key is set); * allows all; may be given several times")
       ->allow_extra_args(false);
   verb.add_option("--access-log", o.access_log,
-                  "Add a line of JSON to this file for each request; - for standard output");
+                  "Add a line of JSON to this file for each request; - for standard output")
+      ->type_name("FILE");
   verb.add_option("--chat-template", o.chat_template,
-                  "Use the chat template in this file instead of the model's");
+                  "Use the chat template in this file instead of the model's")
+      ->type_name("FILE");
   add_tool_format(verb, o.tool_format);
   verb.add_option(
           "--reasoning-parser", o.reasoning_parser,
@@ -397,10 +399,12 @@ void add_limit_options(CLI::App& verb, ServeOptions& o) {
       ->capture_default_str();
   verb.add_option("--max-request-bytes", o.max_request_bytes,
                   "Refuse requests whose body is longer than this")
+      ->type_name("SIZE")
       ->capture_default_str();
   verb.add_option("--request-memory", o.request_memory,
                   "Keep connections, requests and answers within this part of the budget; more get "
-                  "status 503 (default: a sixteenth, 2MiB to 256MiB)");
+                  "status 503 (default: a sixteenth, 2MiB to 256MiB)")
+      ->type_name("SIZE");
   verb.add_option(
           "--client-timeout", o.client_timeout,
           "Close a connection that neither sends its request nor takes its answer for this long "

@@ -70,7 +70,9 @@ void define_shard(CLI::App& app, std::stop_token stop) {
   verb->add_option("--tensor-parallel-size", o->tensor_parallel_size, "Cut it for this many ranks")
       ->check(CLI::Range(1, 1024))
       ->required();
-  verb->add_option("--out", o->out, "Write the files to this new directory")->required();
+  verb->add_option("--out", o->out, "Write the files to this new directory")
+      ->type_name("FILE")
+      ->required();
   verb->callback([o, stop] { run(*o, stop); });
 }
 

@@ -85,6 +85,7 @@ void define_spill(CLI::App& app, std::stop_token) {
           "--spill-dir", o->directories,
           "Look in this directory, or auto ($XDG_CACHE_HOME/sluice/spill); may be given several "
           "times")
+      ->type_name("DIRECTORY")
       ->allow_extra_args(false)
       ->capture_default_str();
   verb->add_flag("--clear", o->clear, "Remove all files that no running process is writing");

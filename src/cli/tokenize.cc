@@ -149,9 +149,11 @@ void define_tokenize(CLI::App& app, std::stop_token stop) {
       "\"add_special_tokens\": true}");
   add_basic_options(*verb, *o);
   verb->add_option("--text", o->text, "Tokenize this text");
-  verb->add_option("--file", o->file, "Tokenize the text in this file; - for standard input");
+  verb->add_option("--file", o->file, "Tokenize the text in this file; - for standard input")
+      ->type_name("FILE");
   verb->add_option("--jsonl", o->jsonl,
-                   "Answer each line of this file, a JSON request; - for standard input");
+                   "Answer each line of this file, a JSON request; - for standard input")
+      ->type_name("FILE");
   verb->add_flag("--no-special-tokens", o->no_special,
                  "Do not add the tokenizer's special tokens (BOS, ...)");
   verb->callback([o, stop] { tokenize(*o, stop); });
@@ -168,7 +170,8 @@ void define_detokenize(CLI::App& app, std::stop_token stop) {
   add_basic_options(*verb, *o);
   verb->add_option("--ids", o->ids, "Decode these token ids: 1,2,3");
   verb->add_option("--jsonl", o->jsonl,
-                   "Answer each line of this file, a JSON request; - for standard input");
+                   "Answer each line of this file, a JSON request; - for standard input")
+      ->type_name("FILE");
   verb->add_flag("--skip-special-tokens", o->skip_special, "Leave special tokens out of the text");
   verb->callback([o, stop] { detokenize(*o, stop); });
 }

@@ -28,6 +28,24 @@ bool holds(const std::vector<int32_t>& ids, int32_t id) {
 
 }  // namespace
 
+EngineStats& EngineStats::operator+=(const EngineStats& s) {
+  for (int64_t EngineStats::* count :
+       {&EngineStats::steps, &EngineStats::rows, &EngineStats::prompt_tokens,
+        &EngineStats::prefix_tokens, &EngineStats::generated_tokens, &EngineStats::drafted,
+        &EngineStats::accepted, &EngineStats::preemptions, &EngineStats::slots_held,
+        &EngineStats::slots_filled})
+    this->*count += s.*count;
+  for (int64_t BlockStats::* count :
+       {&BlockStats::stored, &BlockStats::restored, &BlockStats::lost})
+    blocks.*count += s.blocks.*count;
+  for (double EngineStats::* seconds :
+       {&EngineStats::schedule_seconds, &EngineStats::model_seconds, &EngineStats::sample_seconds})
+    this->*seconds += s.*seconds;
+  most_running = std::max(most_running, s.most_running);
+  if (s.pass_seconds > 0) pass_seconds = s.pass_seconds;
+  return *this;
+}
+
 uint64_t hash_logits(Tensor row) { return checksum64(std::as_bytes(row_span(row))); }
 
 Engine::Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs)

@@ -17,8 +17,7 @@ void enforce_quant_error(const LoadReport& report, double bound) {
     if (t.quantized && t.relative_rms_error() > bound) {
       fail(ErrorKind::refused,
            "{}: quantization changes it by {:.4f} (relative RMS), above --max-quant-error {}; "
-           "choose a finer scheme or raise "
-           "the bound",
+           "choose a finer scheme or raise the bound",
            t.name(), t.relative_rms_error(), bound);
     }
   }

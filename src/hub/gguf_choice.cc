@@ -35,11 +35,11 @@ bool is_later_part(std::string_view file) {
          match[1].str() != "00001";
 }
 
-// "Q4_K_M", "IQ2_XXS", "BF16", "UD-Q4_K_XL", "MXFP4": the last word of a name that is a type of
-// GGUF.
+// "Q4_K_M", "IQ2_XXS", "BF16", "UD-Q4_K_XL": the last word of a name that is a type of GGUF.
 std::string tag_of(const std::string& stem) {
   static const std::regex kTag(
-      "(?:^|[-._])((?:UD-)?(?:I?Q[0-9](?:_[0-9A-Z]+)*|TQ[0-9]_[0-9]|MXFP4(?:_[A-Z]+)*|B?F16|F32))$",
+      "(?:^|[-._])((?:UD-)?(?:I?Q[0-9](?:_[0-9A-Z]+)*|TQ[0-9]_[0-9]|(?:MX|NV)FP4(?:_[A-Z]+)*|B?F16|"
+      "F32))$",
       std::regex::icase);
   std::smatch match;
   return std::regex_search(stem, match, kTag) ? match[1].str() : stem;

@@ -165,8 +165,7 @@ class Layout {
     if (of >= layer || index >= specs_[of].size() || specs_[of][index] != own)
       fail(ErrorKind::refused,
            "layer {} shares the keys and values of layer {}, which is not an earlier layer with "
-           "equal "
-           "ones; the model's config is damaged",
+           "equal ones; the model's config is damaged",
            layer, of);
     layout_.places[layer][index] = layout_.places[of][index];
     layout_.caches[layer][index] = layout_.caches[of][index];

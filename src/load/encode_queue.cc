@@ -363,8 +363,11 @@ EncodeArgs EncodeQueue::column_args(const Move& move, bool is_exchanged, EncodeA
     args.output_stride = piece.view.stride;
   }
   const int64_t runs = move.first_row / plane.run_rows;
-  (plane.plane == Plane::codes ? args.first_col : args.first_group) =
-      plane.plane == Plane::codes ? runs * plane.run_inputs : runs;
+  if (plane.plane == Plane::codes) {
+    args.first_col = runs * plane.run_inputs;
+  } else {
+    args.first_group = runs;
+  }
   return args;
 }
 

@@ -9,6 +9,7 @@
 #include "src/load/spill_writer.h"
 
 namespace sluice {
+
 double StreamReport::wait_seconds() const {
   double sum = 0;
   for (const UnitStalls& u : units) sum += u.disk + u.copy;
@@ -156,7 +157,7 @@ TileStream::Choice& TileStream::choice_of(const TiledTensor& tensor) {
 }
 
 bool TileStream::is_routed(const TiledTensor& tensor) const {
-  return plan_.params[plan_.tensors[tensor.tensor].param].param->used < 1;
+  return plan_.params[plan_.tensors[tensor.tensor].param].param->is_routed();
 }
 
 // Returns the next tile to read, past those that the step does not want. None: the whole sweep is
@@ -386,7 +387,7 @@ StreamReport TileStream::report() const {
   StreamReport report = report_;
   report.experts = experts_.counts();
   report.reuse = experts_.reuse();
-  std::array<uint64_t, 15> passes = pass_bytes_;
+  auto passes = pass_bytes_;
   const auto some = std::span(passes).first(std::min(passes_, passes.size()));
   std::ranges::sort(some);
   if (!some.empty()) report.pass_bytes = some[some.size() / 2];

@@ -58,13 +58,13 @@ uint64_t matrix_bytes(int64_t rows, int64_t cols) {
 }
 
 // Returns the most values of one token that any layer keeps.
-int64_t most_used(const DecoderSpec& spec) {
-  int64_t used = 0;
+int64_t most_top_k(const DecoderSpec& spec) {
+  int64_t top_k = 0;
   for (const LayerSpec& layer : spec.kinds) {
     for (const MlpBranch& branch : layer.mlps)
-      if (branch.experts) used = std::max(used, branch.experts->choice.used);
+      if (branch.experts) top_k = std::max(top_k, branch.experts->choice.top_k);
   }
-  return used;
+  return top_k;
 }
 
 // Copies an array from one place to the same of another.
@@ -76,14 +76,15 @@ void copy_array(const T* from, T* to, int64_t count, DeviceStream& stream) {
 
 }  // namespace
 
-uint64_t Routing::bytes(int64_t rows, int64_t used) {
-  const auto each = 2 * (sizeof(int32_t) + sizeof(float)) * static_cast<uint64_t>(used);
-  return used == 0 ? 0
-                   : round_up(static_cast<uint64_t>(rows) * (each + sizeof(int32_t)), uint64_t{64});
+uint64_t Routing::bytes(int64_t rows, int64_t top_k) {
+  const auto each = 2 * (sizeof(int32_t) + sizeof(float)) * static_cast<uint64_t>(top_k);
+  return top_k == 0
+             ? 0
+             : round_up(static_cast<uint64_t>(rows) * (each + sizeof(int32_t)), uint64_t{64});
 }
 
-Routing::Routing(int64_t rows_of_step, int64_t used, std::byte* memory) {
-  const int64_t all = rows_of_step * used;
+Routing::Routing(int64_t rows_of_step, int64_t top_k, std::byte* memory) {
+  const int64_t all = rows_of_step * top_k;
   choices.experts = reinterpret_cast<int32_t*>(memory);
   choices.weights = reinterpret_cast<float*>(choices.experts + all);
   rows = reinterpret_cast<int32_t*>(choices.weights + all);
@@ -106,7 +107,7 @@ void Routing::copy_lists(const Routing& to, int64_t count, int64_t rows_of_step,
 }
 
 uint64_t Activations::host_bytes(const DecoderSpec& spec, int64_t max_rows) {
-  return Routing::bytes(max_rows, most_used(spec));
+  return Routing::bytes(max_rows, most_top_k(spec));
 }
 
 uint64_t Activations::bytes(const DecoderSpec& spec, int64_t max_rows, Rank rank) {
@@ -129,8 +130,8 @@ Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
     at += matrix_bytes(max_rows, cols[i]);
   }
   residual_.cols = spec.hidden_size;
-  routing_ = {max_rows, most_used(spec), at};
-  host_routing_ = host.empty() ? routing_ : Routing{max_rows, most_used(spec), host.data()};
+  routing_ = {max_rows, most_top_k(spec), at};
+  host_routing_ = host.empty() ? routing_ : Routing{max_rows, most_top_k(spec), host.data()};
 }
 
 Tensor Activations::wide_residual(int64_t rows, int64_t outputs) const {

@@ -14,10 +14,10 @@ namespace sluice {
 // Experts that compute the rows of a layer: what the device chooses, and the lists that the host
 // makes of it. In the memory of one of the two.
 struct Routing {
-  // For at most `rows` rows with `used` experts each.
-  static uint64_t bytes(int64_t rows, int64_t used);
+  // For at most `rows` rows with `top_k` experts each.
+  static uint64_t bytes(int64_t rows, int64_t top_k);
   Routing() = default;
-  Routing(int64_t rows, int64_t used, std::byte* memory);
+  Routing(int64_t rows, int64_t top_k, std::byte* memory);
 
   ExpertChoices choices;
   int32_t* rows = nullptr;  // of the first expert that has any, then of the next

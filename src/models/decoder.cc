@@ -405,7 +405,7 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
       });
       if (!branch.experts) continue;
       needs.experts = std::max(needs.experts, branch.experts->count);
-      needs.experts_used = std::max(needs.experts_used, branch.experts->choice.used);
+      needs.top_k = std::max(needs.top_k, branch.experts->choice.top_k);
       needs.expert_cols = std::max(needs.expert_cols, branch.experts->expert.width.size);
       needs.expert_hidden = spec_.hidden_size;
     }

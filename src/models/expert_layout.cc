@@ -16,7 +16,7 @@ ExpertsSpec read_experts(const JsonFields& c, const ExpertKeys& keys) {
   }
   ExpertsSpec experts;
   experts.count = read_size(c, count, keys.absent_count, kMostExperts);
-  experts.choice.used = read_size(c, keys.used, keys.absent_used, experts.count);
+  experts.choice.top_k = read_size(c, keys.top_k, keys.absent_top_k, experts.count);
   return experts;
 }
 
@@ -24,16 +24,16 @@ void read_grouped_choice(const JsonFields& c, const GroupedChoice& absent, Exper
   RouterParams& choice = experts.choice;
   choice.score = RouterScore::sigmoid;
   choice.groups = read_size(c, "n_group", absent.groups, experts.count);
-  choice.groups_used = read_size(c, "topk_group", absent.groups_used, choice.groups);
+  choice.top_k_groups = read_size(c, "topk_group", absent.top_k_groups, choice.groups);
   choice.normalized = read_boolean(c, "norm_topk_prob", absent.normalized);
   choice.added = 1e-20F;
   choice.factor = read_factor(c, "routed_scaling_factor", absent.factor);
   if (experts.count % choice.groups != 0)
     fail(ErrorKind::refused, "{}: n_group ({}) does not divide the {} experts", c.where(),
          choice.groups, experts.count);
-  if (choice.used > experts.count / choice.groups * choice.groups_used)
+  if (choice.top_k > experts.count / choice.groups * choice.top_k_groups)
     fail(ErrorKind::refused, "{}: {} groups of {} experts have fewer than the {} of a token",
-         c.where(), choice.groups_used, experts.count / choice.groups, choice.used);
+         c.where(), choice.top_k_groups, experts.count / choice.groups, choice.top_k);
 }
 
 MlpSpec mlp_like(const MlpSpec& mlp, const std::string& name, int64_t width) {

@@ -16,8 +16,8 @@ namespace sluice {
 struct ExpertKeys {
   std::initializer_list<const char*> count = {"num_experts", "num_local_experts"};  // either
   int64_t absent_count = 0;
-  const char* used = "num_experts_per_tok";
-  int64_t absent_used = 0;
+  const char* top_k = "num_experts_per_tok";
+  int64_t absent_top_k = 0;
 };
 // Reads the number of experts, and of those of a token. Throws Error(refused) that names the key.
 ExpertsSpec read_experts(const JsonFields& config, const ExpertKeys& keys);
@@ -27,7 +27,7 @@ ExpertsSpec read_experts(const JsonFields& config, const ExpertKeys& keys);
 struct GroupedChoice {
   bool normalized = true;
   int64_t groups = 1;
-  int64_t groups_used = 1;
+  int64_t top_k_groups = 1;
   double factor = 1;
 };
 // Sigmoid scores with a bias for the choice, and groups (DeepSeek-V3's router).

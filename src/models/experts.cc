@@ -31,7 +31,7 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
   stream_scale_ = vector(spec.stream_scale, hidden_size);
   for (int64_t e = 0; e < spec.count; ++e) {
     Mlp& expert = add_child<Mlp>(spec.expert, ModulePlace{layer, e}, hidden_size, rank);
-    expert.set_expert(e, static_cast<double>(spec.choice.used) / static_cast<double>(spec.count));
+    expert.set_expert(e, static_cast<double>(spec.choice.top_k) / static_cast<double>(spec.count));
     experts_.push_back(&expert);
   }
   if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size, rank);
@@ -89,13 +89,13 @@ std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const 
   w.second = spec.up.parts.size() > 1 ? first.up().part_begin(1) : 0;
   w.activation = {.kind = spec.activation, .limit = spec.limit, .alpha = spec.alpha};
   w.gate_multiplier = spec.gate_multiplier;
-  if (!kernels.computes_experts(w, spec_.choice.used)) return std::nullopt;
+  if (!kernels.computes_experts(w, spec_.choice.top_k)) return std::nullopt;
   const auto up = matrix_of(experts_, [](const Mlp& m) -> const Linear& { return m.up(); });
   const auto down = matrix_of(experts_, [](const Mlp& m) -> const Linear& { return m.down(); });
   if (!up || !down) return std::nullopt;
   w.up = *up;
   w.down = *down;
-  if (!kernels.computes_experts(w, spec_.choice.used)) return std::nullopt;
+  if (!kernels.computes_experts(w, spec_.choice.top_k)) return std::nullopt;
   return w;
 }
 
@@ -118,7 +118,7 @@ void Experts::make_lists(const Context& context, const Activations& act, int64_t
                          Begins& begins) const {
   const Routing& device = act.routing();
   const Routing& host = act.host_routing();
-  const int64_t used = spec_.choice.used, all = rows * used;
+  const int64_t top_k = spec_.choice.top_k, all = rows * top_k;
   device.copy_choices(host, all, context.kernels.stream());
   context.kernels.stream().synchronize();
 
@@ -127,7 +127,7 @@ void Experts::make_lists(const Context& context, const Activations& act, int64_t
   for (size_t e = 1; e < begins.size(); ++e) begins[e] += begins[e - 1];
   for (int64_t i = 0; i < all; ++i) {
     const int64_t at = begins[static_cast<size_t>(host.choices.experts[i])]++;
-    host.rows[at] = static_cast<int32_t>(i / used);
+    host.rows[at] = static_cast<int32_t>(i / top_k);
     host.weights[at] = host.choices.weights[i];
   }
   for (size_t e = begins.size() - 1; e > 0; --e) begins[e] = begins[e - 1];
@@ -162,7 +162,7 @@ void Experts::add_shared(const Context& context, const Activations& act, Tensor 
 void Experts::compute_at_once(const Context& context, const Activations& act, Tensor x,
                               const ExpertWeights& weights, Tensor y) const {
   const SharedExpert shared = shared_expert(context, act, x);
-  context.kernels.experts(x, weights, spec_.choice.used, act.routing().choices, shared, y);
+  context.kernels.experts(x, weights, spec_.choice.top_k, act.routing().choices, shared, y);
 }
 
 namespace {
@@ -250,7 +250,7 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
   kernels.stream().clear(sums.data, sum_bytes);
   // Experts that need no wait come first, where there is room for the outputs of all; the sum has
   // the same order.
-  const bool apart = x.rows * spec_.choice.used <= act.max_rows();
+  const bool apart = x.rows * spec_.choice.top_k <= act.max_rows();
   std::bitset<kMostExperts> is_done;
   for (size_t e = 0; e < experts_.size() && apart; ++e) {
     is_done[e] = is_here(e) && is_at_hand(experts_[e]->up().weight()) &&

@@ -34,9 +34,9 @@ Mlp::Mlp(const MlpSpec& spec, ModulePlace place, int64_t hidden_size, Rank rank)
                              rank);
 }
 
-void Mlp::set_expert(int64_t number, double used) {
-  up_->set_expert(number, used);
-  down_->set_expert(number, used);
+void Mlp::set_expert(int64_t number, double share) {
+  up_->set_expert(number, share);
+  down_->set_expert(number, share);
 }
 
 bool Mlp::is_on_host(int64_t rows) const {

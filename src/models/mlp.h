@@ -14,7 +14,7 @@ class Mlp : public Module {
   // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
   void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
   // Says that it is a router's expert, which a share of the tokens uses.
-  void set_expert(int64_t number, double used);
+  void set_expert(int64_t number, double share);
 
   // Its parameters, for who computes many of them at once.
   const Linear& up() const { return *up_; }

@@ -26,9 +26,9 @@ Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t i
         &add_param(make_vector(this->path() + ".bias", ParamRole::bias, biases, rank, kPanelRows));
 }
 
-void Linear::set_expert(int64_t number, double used) {
+void Linear::set_expert(int64_t number, double share) {
   weight_->expert = number;
-  weight_->used = used;
+  weight_->share = share;
 }
 
 void expect(const Param& param, bool is_wanted) {

@@ -45,7 +45,7 @@ class Linear : public Module {
   const Param& weight() const { return *weight_; }
   const Param* bias() const { return bias_; }  // null: none
   // Says that it is a part of a router's expert, which a share of the tokens uses.
-  void set_expert(int64_t number, double used);
+  void set_expert(int64_t number, double share);
 
  private:
   void multiply_parts(const Context& context, Tensor x, const float* bias, Tensor y) const;

@@ -83,7 +83,7 @@ std::span<const std::unique_ptr<Param>> split(Param& param) {
     part->path = fmt::format("{}.{}{}", stem(param.path), name, kWeight);
     part->role = param.role;
     part->layout = param.layout;
-    part->used = param.used;
+    part->share = param.share;
     part->expert = param.expert;
     part->pieces = {piece};
     part->pieces.front().offset = 0;

@@ -66,7 +66,7 @@ struct Param {
   ParamRole role = ParamRole::linear;
   WeightLayout layout = WeightLayout::packed;  // packed: what is multiplied, in whole panels
   std::vector<Piece> pieces = {};
-  double used = 1;      // the share of tokens that it is multiplied with
+  double share = 1;     // of tokens that it is multiplied with: top_k of all experts, or 1
   int64_t expert = -1;  // of those that a router chooses from, which one's it is; -1: none's
   int64_t rows = 0;     // local, padding included
   int64_t cols = 0;
@@ -78,6 +78,8 @@ struct Param {
   // Returns whether layers can compute with it, resident or streamed.
   bool is_loaded() const { return !value.is_meta() || stream != nullptr; }
   bool is_resident() const { return !value.is_meta() && stream == nullptr; }
+  // Returns whether a router decides which tokens need it.
+  bool is_routed() const { return share < 1; }
 };
 
 // The elements of a loaded float32 vector; null for no parameter.

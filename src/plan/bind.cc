@@ -113,10 +113,9 @@ bool describe(Binding& binding, const Claims& claims, const ModelFiles& files,
   if (matrix == nullptr) return false;
   for (const StoredPlane& plane : matrix->planes) {
     if (plane.tensor == nullptr || !plane.tensor->column_major) continue;
-    faults.push_back(
-        fmt::format("{} is stored with its dimensions exchanged, as only matrices of "
-                    "plain elements may be",
-                    plane.tensor->name));
+    faults.push_back(fmt::format(
+        "{} is stored with its dimensions exchanged, as only matrices of plain elements may be",
+        plane.tensor->name));
     return false;
   }
   for (uint32_t t : claims.tensors) {
@@ -260,8 +259,8 @@ void refuse(std::string_view what, const std::vector<std::string>& faults) {
 
 namespace {
 
-// Makes the pieces views of their tensors as `index` has them.
-void follow_turned(CausalLM& root, const io::CheckpointIndex& index) {
+// Makes the pieces views of their tensors as `index` has them: transposed or not.
+void follow_stored_order(CausalLM& root, const io::CheckpointIndex& index) {
   root.each_param([&](Param& param) {
     for (Piece& piece : param.pieces) {
       const bool transposed = lies_transposed(piece, index);
@@ -312,7 +311,7 @@ bool may_be_input_major(const Model& model, const io::CheckpointIndex& index) {
 
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   if (index.tensors().empty()) fail(ErrorKind::refused, "the checkpoint holds no tensors");
-  follow_turned(*model.root, index);
+  follow_stored_order(*model.root, index);
   Binding binding;
   binding.tensors.reserve(index.tensors().size());
   std::vector<std::string> faults;

@@ -37,7 +37,7 @@ void set_host_rows(ReadPlan& laid_out, int64_t rows, const std::vector<PlaceRule
     const bool forced = rule != nullptr && rule->by_cpu;
     const int64_t own = forced ? std::max(rows, kForcedHostRows) : rows;
     p.host_rows = static_cast<int64_t>(
-        std::min(static_cast<double>(own) / p.param->used, static_cast<double>(kMostHostRows)));
+        std::min(static_cast<double>(own) / p.param->share, static_cast<double>(kMostHostRows)));
     const bool is_head = p.param->role == ParamRole::head || p.table != Table::none;
     if (is_head) p.host_rows = std::min(p.host_rows, kMostHeadRows);
   }

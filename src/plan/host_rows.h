@@ -12,7 +12,7 @@
 namespace sluice {
 
 // Rows of a product that are multiplied where its weight lies; 0: none. Of experts, which have
-// `used` of a step's rows each, a step may have as many rows more.
+// `share` of a step's rows each, a step may have as many rows more.
 int64_t host_rows(const Rates& rates);
 
 // The most rows that the CPU ever multiplies, for which memory is kept.

@@ -137,8 +137,7 @@ void check_cut(const StoredMatrix& matrix, const WeightFormat& format, const Pie
   if (ordered)
     fail(ErrorKind::refused,
          "{} cannot be divided among ranks by its inputs, as its groups have inputs from all over "
-         "it "
-         "(activation order)",
+         "it (activation order)",
          piece.source);
   if (cut.col % whole != 0 || cut.cols % whole != 0)
     fail(ErrorKind::refused,

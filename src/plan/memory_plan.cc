@@ -417,12 +417,6 @@ class PlanSearch {
 
 }  // namespace
 
-MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
-                          const BufferSizes& sizes, uint64_t runtime, const Placement& placement,
-                          uint64_t expert_slots) {
-  return PlanSearch(root, laid_out, shape, runtime).predict(sizes, placement, expert_slots);
-}
-
 MemoryPlan smallest_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime) {
   return PlanSearch(root, laid_out, shape, runtime).smallest();
@@ -470,8 +464,7 @@ std::string draft_text(uint64_t bytes) {
   }
   fail(ErrorKind::no_fit,
        "the host budget of {} is too small; the smallest budget that works is --memory {}MiB (the "
-       "model "
-       "needs {} of host memory beside the device's)",
+       "model needs {} of host memory beside the device's)",
        format_size(budget), enough_mib(plan), format_size(plan.needed()));
 }
 
@@ -504,9 +497,8 @@ MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape
   if (plan.device.peak() > 0) refuse_device(plan, shape, budget);
   fail(ErrorKind::no_fit,
        "the budget of {} is too small; the smallest budget that works is --memory {}MiB (with "
-       "weights "
-       "streamed from disk the model needs {}: KV cache {}, resident weights, staging, activations "
-       "and workspace {}, the process itself {}{})",
+       "weights streamed from disk the model needs {}: KV cache {}, resident weights, staging, "
+       "activations and workspace {}, the process itself {}{})",
        format_size(budget), enough_mib(plan), format_size(plan.needed()),
        format_size(plan.kv_cache),
        format_size(plan.needed() - plan.kv_cache - plan.runtime - plan.draft),

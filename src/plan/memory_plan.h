@@ -172,12 +172,9 @@ struct MemoryPlan {
 // Bytes that the kernel charges beside a process of `peak` bytes.
 uint64_t kernel_bytes(uint64_t peak);
 
-// Returns the needs with buffers of these sizes. `laid_out`: what lay_out() made, which all plans
-// of one model and request share; afterwards it has the placement that was looked at last.
-// `runtime`: bytes that the process holds now.
-MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
-                          const BufferSizes& sizes, uint64_t runtime,
-                          const Placement& placement = {}, uint64_t expert_slots = 0);
+// All that follow take `laid_out`, which lay_out() made and all plans of one model and request
+// share: afterwards it has the placement that was looked at last. `runtime`: bytes that the process
+// holds now.
 
 // Returns the plan with the largest buffers that fit `budget` with everything resident; if there is
 // none, a part of the weights is streamed. Throws Error(no_fit) that names the smallest budget that

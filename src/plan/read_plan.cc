@@ -201,7 +201,7 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
 uint64_t ReadPlan::bytes_per_token() const {
   double sum = 0;
   for (const ParamPlan& p : params) {
-    if (!p.only_looked_up()) sum += p.param->used * static_cast<double>(p.bytes);
+    if (!p.only_looked_up()) sum += p.param->share * static_cast<double>(p.bytes);
   }
   return static_cast<uint64_t>(sum);
 }
@@ -217,7 +217,7 @@ uint64_t ReadPlan::experts_per_token() const {
   for (const CachedExpert& e : experts) {
     for (uint32_t p = e.first_param; p < e.end_param; ++p) {
       if (params[p].tier != Tier::cached) continue;
-      sum += params[p].param->used;
+      sum += params[p].param->share;
       break;
     }
   }

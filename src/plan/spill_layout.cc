@@ -148,9 +148,9 @@ uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const Til
   const SpilledTensor* codes = spilled.find(tensor.tensor);
   const uint64_t bytes = codes != nullptr ? codes->bytes() : plan.tiles_bytes(tensor);
   const ParamPlan& param = plan.params[plan.tensors[tensor.tensor].param];
-  double used = param.param->used;
-  if (param.tier == Tier::cached) used *= plan.expert_misses();
-  return used < 1 ? static_cast<uint64_t>(used * static_cast<double>(bytes)) : bytes;
+  double share = param.param->share;
+  if (param.tier == Tier::cached) share *= plan.expert_misses();
+  return share < 1 ? static_cast<uint64_t>(share * static_cast<double>(bytes)) : bytes;
 }
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled) {

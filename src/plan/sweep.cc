@@ -133,7 +133,7 @@ std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, ui
 std::vector<size_t> leaving_by_use(const ReadPlan& all, const std::vector<size_t>& movable,
                                    uint64_t room) {
   std::vector<size_t> routed, common;
-  for (size_t i : movable) (all.params[i].param->used < 1 ? routed : common).push_back(i);
+  for (size_t i : movable) (all.params[i].param->is_routed() ? routed : common).push_back(i);
   const uint64_t routed_bytes = storage_of(all, routed), common_bytes = storage_of(all, common);
   std::vector<size_t> gone = leaving(all, std::move(routed), room - std::min(room, common_bytes));
   const uint64_t stays = routed_bytes - storage_of(all, gone);
@@ -147,7 +147,7 @@ Placement with_cache(const ReadPlan& all, const std::vector<size_t>& movable,
                      const std::vector<size_t>& tables, uint64_t room, Placement placement) {
   std::vector<size_t> common;
   for (size_t i : movable) {
-    const bool is_expert = all.params[i].param->used < 1;
+    const bool is_expert = all.params[i].param->is_routed();
     if (is_expert) placement[i] = Tier::cached;
     if (!is_expert) common.push_back(i);
   }
@@ -164,14 +164,14 @@ Placement choose_placement(const ReadPlan& all, const FreeBytes& room,
   std::vector<size_t> movable, tables;
   for (size_t i = 0; i < all.params.size(); ++i) {
     std::optional<Tier> tier = required_tier(all.params[i], rules);
-    const bool has_cache = !room.host && all.params[i].param->used < 1;
+    const bool has_cache = !room.host && all.params[i].param->is_routed();
     if (tier == Tier::cached && !has_cache) tier = Tier::disk;
     if (tier) placement[i] = *tier == Tier::host && !room.host ? Tier::device : *tier;
     if (!tier) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
   }
   std::vector<size_t> gone = leaving_by_use(all, movable, room.device);
   const bool caches = !room.host && std::ranges::any_of(gone, [&](size_t i) {
-    return all.params[i].param->used < 1;
+    return all.params[i].param->is_routed();
   });
   if (caches) return with_cache(all, movable, tables, room.device, std::move(placement));
   for (size_t i : gone) placement[i] = Tier::host;
@@ -230,7 +230,7 @@ uint64_t host_sweep_bytes(const ReadPlan& plan) {
   double sum = 0;
   for (const TiledParam& t : plan.host_sweep) {
     const ParamPlan& p = plan.params[t.param];
-    if (!p.is_for_host()) sum += p.param->used * static_cast<double>(p.bytes);
+    if (!p.is_for_host()) sum += p.param->share * static_cast<double>(p.bytes);
   }
   return static_cast<uint64_t>(sum);
 }
@@ -238,7 +238,7 @@ uint64_t host_sweep_bytes(const ReadPlan& plan) {
 uint64_t host_multiplied_bytes(const ReadPlan& plan) {
   double sum = 0;
   for (const ParamPlan& p : plan.params)
-    if (p.is_for_host()) sum += p.param->used * static_cast<double>(p.kept_bytes());
+    if (p.is_for_host()) sum += p.param->share * static_cast<double>(p.kept_bytes());
   return static_cast<uint64_t>(sum);
 }
 

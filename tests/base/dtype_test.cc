@@ -44,8 +44,8 @@ constexpr Size kGgufSizes[] = {
     {DType::bf16, "BF16", 1, 2},
     {DType::tq1_0, "TQ1_0", 256, 54},
     {DType::tq2_0, "TQ2_0", 256, 66},
-    {DType::mxfp4, "MXFP4", 32, 17},
-    {DType::nvfp4, "NVFP4", 64, 36},
+    {DType::e2m1_e8m0, "MXFP4", 32, 17},
+    {DType::e2m1_e4m3, "NVFP4", 64, 36},
     {DType::q1_0, "Q1_0", 128, 18},
     {DType::q2_0, "Q2_0", 64, 18},
 };
@@ -61,7 +61,7 @@ TEST(DType, BlocksAreAsGgufHasThem) {
 }
 
 TEST(DType, NamesOfSafetensorsLeadBack) {
-  for (int i = 0; i <= static_cast<int>(DType::nvfp4); ++i) {
+  for (int i = 0; i <= static_cast<int>(DType::e2m1_e4m3); ++i) {
     const auto dtype = static_cast<DType>(i);
     if (dtype <= DType::f6_e3m2)
       EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);

@@ -20,7 +20,7 @@ inline bool computes_experts_at_once(const LoadedModel& model) {
   return std::ranges::all_of(model.read_plan().params, [](const ParamPlan& p) {
     constexpr int64_t kVector = 8;
     const bool fits = p.format.dtype == DType::bf16 && p.param->cols % kVector == 0;
-    return p.param->used == 1 || (fits && p.param->stream == nullptr);
+    return !p.param->is_routed() || (fits && p.param->stream == nullptr);
   });
 }
 

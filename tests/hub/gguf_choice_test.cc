@@ -14,6 +14,7 @@ const std::vector<std::string> kFiles{
     "BF16/Tiny-1.5B-BF16-00001-of-00002.gguf",
     "BF16/Tiny-1.5B-BF16-00002-of-00002.gguf",
     "Tiny-1.5B-MXFP4.gguf",
+    "Tiny-1.5B-NVFP4.gguf",
     "mmproj-F16.gguf",
     "Tiny.imatrix.gguf",
 };
@@ -21,7 +22,8 @@ const std::vector<std::string> kFiles{
 TEST(GgufChoice, ModelsAreListedOnceWithWhatTellsThemApart) {
   std::vector<std::string> tags;
   for (const GgufChoice& each : gguf_choices(kFiles)) tags.push_back(each.tag);
-  EXPECT_EQ(tags, (std::vector<std::string>{"IQ2_XXS", "Q4_K_M", "UD-Q4_K_XL", "BF16", "MXFP4"}));
+  EXPECT_EQ(tags, (std::vector<std::string>{"IQ2_XXS", "Q4_K_M", "UD-Q4_K_XL", "BF16", "MXFP4",
+                                            "NVFP4"}));
 }
 
 TEST(GgufChoice, ATagANameOrTheUsualTypeChooses) {

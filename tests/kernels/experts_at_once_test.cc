@@ -16,7 +16,7 @@ using test::Matrix;
 using test::Random;
 
 struct ExpertSizes {
-  int64_t rows, used, count, hidden, width;
+  int64_t rows, top_k, count, hidden, width;
 };
 
 // Each expert's matrix behind the one before, with its bias behind it.
@@ -85,10 +85,10 @@ struct ExpertsProblem {
     for (int64_t r = 0; r < s.rows; ++r) {
       for (size_t i = 0; i < all.size(); ++i)
         std::swap(all[i], all[static_cast<size_t>(random.between(0, s.count - 1))]);
-      std::vector<int32_t> mine(all.begin(), all.begin() + s.used);
+      std::vector<int32_t> mine(all.begin(), all.begin() + s.top_k);
       std::ranges::sort(mine);
       experts.insert(experts.end(), mine.begin(), mine.end());
-      for (int64_t i = 0; i < s.used; ++i) choice_weights.push_back(random.normal(0.5f));
+      for (int64_t i = 0; i < s.top_k; ++i) choice_weights.push_back(random.normal(0.5f));
     }
   }
   ExpertChoices choices() { return {experts.data(), choice_weights.data()}; }
@@ -107,7 +107,7 @@ struct ExpertsProblem {
       std::vector<float> by;
       for (size_t p = 0; p < experts.size(); ++p) {
         if (experts[p] != e) continue;
-        rows.push_back(static_cast<int32_t>(p) / static_cast<int32_t>(sizes.used));
+        rows.push_back(static_cast<int32_t>(p) / static_cast<int32_t>(sizes.top_k));
         by.push_back(choice_weights[p]);
       }
       for (size_t at = 0; at < rows.size(); at += 16) {
@@ -173,10 +173,10 @@ class ExpertsAtOnce : public test::EveryTarget {
   // Returns what is computed at once, in another matrix or where x is; no rows: not at all.
   Matrix at_once(const Backend& backend, ExpertsProblem& p, bool in_place) {
     Matrix y(p.sizes.rows, p.down.matrix.first.rows), x = p.x;
-    if (!backend->computes_experts(p.weights, p.sizes.used)) return {0, 0};
+    if (!backend->computes_experts(p.weights, p.sizes.top_k)) return {0, 0};
     if (in_place && y.cols() == p.x.cols()) y = p.x;
     const Tensor from = in_place && y.cols() == p.x.cols() ? y.tensor() : x.tensor();
-    backend->experts(from, p.weights, p.sizes.used, p.choices(), p.what_is_shared(), y.tensor());
+    backend->experts(from, p.weights, p.sizes.top_k, p.choices(), p.what_is_shared(), y.tensor());
     EXPECT_TRUE(y.gaps_untouched());
     return y;
   }
@@ -186,7 +186,7 @@ class ExpertsAtOnce : public test::EveryTarget {
             {.max_rows = s.rows,
              .max_cols = std::max(s.hidden, s.width),
              .experts = s.count,
-             .experts_used = s.used,
+             .top_k = s.top_k,
              .expert_cols = s.width,
              .expert_hidden = s.hidden}};
   }
@@ -253,11 +253,11 @@ TEST_P(ExpertsAtOnce, OthersAreLeftToLinear) {
   for (const Kind& kind :
        {Kind{DType::f32, ScaleGroup::none}, Kind{DType::f16, ScaleGroup::none}}) {
     ExpertsProblem p(kind, s, random);
-    EXPECT_FALSE(backend_for(s)->computes_experts(p.weights, s.used));
+    EXPECT_FALSE(backend_for(s)->computes_experts(p.weights, s.top_k));
   }
   ExpertsProblem p(kExpertKinds[0], s, random);
   p.weights.activation.kind = Activation::xielu;
-  EXPECT_FALSE(backend_for(s)->computes_experts(p.weights, s.used));
+  EXPECT_FALSE(backend_for(s)->computes_experts(p.weights, s.top_k));
 }
 
 SLUICE_OVER_EVERY_TARGET(ExpertsAtOnce);

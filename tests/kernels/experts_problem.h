@@ -22,8 +22,8 @@ struct RouteProblem {
         factors(bias.size()) {
     params.score = random.between(0, 1) == 0 ? RouterScore::softmax : RouterScore::sigmoid;
     params.groups = groups;
-    params.groups_used = random.between(1, groups);
-    params.used = random.between(1, std::min<int64_t>(12, experts / groups * params.groups_used));
+    params.top_k_groups = random.between(1, groups);
+    params.top_k = random.between(1, std::min<int64_t>(12, experts / groups * params.top_k_groups));
     params.normalized = random.between(0, 1) == 1;
     params.added = 1e-6f;
     params.groups_by_largest = random.between(0, 1) == 1;
@@ -45,8 +45,8 @@ struct RouteProblem {
 };
 
 struct Chosen {
-  Chosen(int64_t rows, int64_t used)
-      : experts(static_cast<size_t>(rows * used), -1), weights(experts.size(), -1) {}
+  Chosen(int64_t rows, int64_t top_k)
+      : experts(static_cast<size_t>(rows * top_k), -1), weights(experts.size(), -1) {}
   ExpertChoices out() { return {experts.data(), weights.data()}; }
   std::vector<int32_t> experts;
   std::vector<float> weights;

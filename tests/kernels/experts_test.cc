@@ -26,7 +26,7 @@ TEST_P(Experts, ChoicesEqualTheReference) {
     RouteProblem p(random);
     if (p.has_bias) p.params.bias = p.bias.data();
     if (p.has_bias != p.params.normalized) p.params.factors = p.factors.data();
-    Chosen found(9, p.params.used), expected(9, p.params.used);
+    Chosen found(9, p.params.top_k), expected(9, p.params.top_k);
     backend->route(p.logits.tensor(), p.params, found.out());
     reference->route(p.logits.tensor(), p.params, expected.out());
     test::expect_same(found, expected);
@@ -40,27 +40,27 @@ TEST_P(Experts, ChoicesByTheirDefinition) {
   const float ln2 = std::log(2.0f);
   for (int64_t e = 0; e < 4; ++e) logits.at(0, e) = std::array{0.0f, ln2, 2 * ln2, 0.0f}[e];
   auto route = [&](const RouterParams& params) {
-    Chosen chosen(1, params.used);
+    Chosen chosen(1, params.top_k);
     backend->route(logits.tensor(), params, chosen.out());
     return chosen;
   };
-  Chosen two = route({.used = 2});
+  Chosen two = route({.top_k = 2});
   EXPECT_EQ(two.experts, (std::vector<int32_t>{1, 2}));
   EXPECT_NEAR(two.weights[0], 0.25f, 1e-6f);
   EXPECT_NEAR(two.weights[1], 0.5f, 1e-6f);
-  two = route({.used = 2, .normalized = true, .factor = 3});
+  two = route({.top_k = 2, .normalized = true, .factor = 3});
   EXPECT_NEAR(two.weights[0], 1, 1e-5f);
   EXPECT_NEAR(two.weights[1], 2, 1e-5f);
   // Equal scores choose the lowest expert; a bias changes the choice and not the weight.
-  EXPECT_EQ(route({.used = 3}).experts, (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(route({.top_k = 3}).experts, (std::vector<int32_t>{0, 1, 2}));
   const std::vector<float> bias{0, 0, 0, 0.5f};
-  const Chosen biased = route({.used = 1, .bias = bias.data()});
+  const Chosen biased = route({.top_k = 1, .bias = bias.data()});
   EXPECT_EQ(biased.experts, (std::vector<int32_t>{3}));
   EXPECT_NEAR(biased.weights[0], 0.125f, 1e-6f);
   // 1 + 2 of the first group are less than 4 + 1 of the second.
-  EXPECT_EQ(route({.used = 2, .groups = 2, .groups_used = 1}).experts,
+  EXPECT_EQ(route({.top_k = 2, .groups = 2, .top_k_groups = 1}).experts,
             (std::vector<int32_t>{2, 3}));
-  EXPECT_NEAR(route({.score = RouterScore::sigmoid, .used = 1}).weights[0], 0.8f, 1e-6f);
+  EXPECT_NEAR(route({.score = RouterScore::sigmoid, .top_k = 1}).weights[0], 0.8f, 1e-6f);
 }
 
 // By hand: 1 is chosen, of a softmax with 3, which is within a fifth of it,
@@ -70,7 +70,7 @@ TEST_P(Experts, ChoicesOfASparseMixerByTheirDefinition) {
   Matrix logits(1, 4);
   for (int64_t e = 0; e < 4; ++e) logits.at(0, e) = std::array{4.0f, 6.0f, -6.0f, 5.0f}[e];
   Chosen two(1, 2);
-  backend->route(logits.tensor(), {.score = RouterScore::sparse_mixer, .used = 2, .jitter = 0.1f},
+  backend->route(logits.tensor(), {.score = RouterScore::sparse_mixer, .top_k = 2, .jitter = 0.1f},
                  two.out());
   EXPECT_EQ(two.experts, (std::vector<int32_t>{1, 3}));
   const auto share = static_cast<float>(1 / (1 + std::exp(-1.0)));
@@ -84,7 +84,7 @@ TEST_P(Experts, ChoicesOfWhatIsNoNumberAreExperts) {
     Matrix logits(2, 6);
     for (int64_t e = 0; e < 6; ++e) logits.at(0, e) = value, logits.at(1, e) = e == 2 ? value : 0;
     Chosen chosen(2, 4);
-    backend->route(logits.tensor(), {.used = 4, .groups = 2, .groups_used = 2}, chosen.out());
+    backend->route(logits.tensor(), {.top_k = 4, .groups = 2, .top_k_groups = 2}, chosen.out());
     for (size_t r = 0; r < 2; ++r) {
       for (size_t i = 4 * r; i < 4 * r + 4; ++i) {
         EXPECT_TRUE(chosen.experts[i] >= 0 && chosen.experts[i] < 6);

@@ -148,10 +148,10 @@ TEST_P(Grouped, BlocksLikeTheReference) {
 TEST_P(Grouped, BlocksWithScalesOfRowsLikeTheReference) {
   test::Random random("Grouped.BlocksWithScalesOfRowsLikeTheReference");
   const int64_t rows = GetParam().size(40, 19), cols = GetParam().size(448, 128);
-  const auto blocks = test::random_blocks(DType::nvfp4, rows, cols, random);
+  const auto blocks = test::random_blocks(DType::e2m1_e4m3, rows, cols, random);
   Backend backend(GetParam(), Compute::bf16, {});
   const auto weight = [&](WeightLayout layout, const test::Encode& encode) {
-    return test::scaled_blocks(DType::nvfp4, layout, rows, cols, blocks, 0.37f, encode);
+    return test::scaled_blocks(DType::e2m1_e4m3, layout, rows, cols, blocks, 0.37f, encode);
   };
   const StoredWeight packed = weight(WeightLayout::packed, encode_reference);
   const StoredWeight plain = weight(WeightLayout::rows, encode_reference);

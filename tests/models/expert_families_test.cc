@@ -35,7 +35,7 @@ TEST(ExpertFamilies, TheyHaveTheDefaultsOfTransformers) {
       const auto& experts = c.kinds[c.layers.back()].mlps.back().experts;
       ASSERT_TRUE(experts);
       EXPECT_EQ(experts->count, e["count"]);
-      EXPECT_EQ(experts->choice.used, e["used"]);
+      EXPECT_EQ(experts->choice.top_k, e["used"]);
       if (!e["normalized"].is_null()) {
         EXPECT_EQ(experts->choice.normalized, e["normalized"]);
       }

@@ -176,7 +176,7 @@ TEST(Families, LanguageModelsOfWrappersHaveTheDefaultsOfTheirOwnClasses) {
     const auto& experts = c.kinds[c.layers.back()].mlps.back().experts;
     ASSERT_TRUE(experts);
     EXPECT_EQ(experts->count, expected["experts"]["count"]);
-    EXPECT_EQ(experts->choice.used, expected["experts"]["used"]);
+    EXPECT_EQ(experts->choice.top_k, expected["experts"]["used"]);
     EXPECT_EQ(experts->expert.width.size, expected["experts"]["width"]);
     EXPECT_TRUE(experts->choice.normalized);  // by the class's code
   }

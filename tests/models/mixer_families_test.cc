@@ -49,7 +49,7 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
     const ExpertsSpec& experts = *c.kinds[c.layers.back()].mlps.front().experts;
     EXPECT_EQ(experts.count, expected["n_routed_experts"]);
     if (!expected["num_experts_per_tok"].is_null()) {
-      EXPECT_EQ(experts.choice.used, expected["num_experts_per_tok"]);
+      EXPECT_EQ(experts.choice.top_k, expected["num_experts_per_tok"]);
     }
     const int64_t width = expected["moe_intermediate_size"];
     EXPECT_EQ(experts.expert.width.size, width);
@@ -60,7 +60,7 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
       return expected[key].is_null() ? int64_t{1} : expected[key].get<int64_t>();
     };
     EXPECT_EQ(experts.choice.groups, groups("n_group"));
-    EXPECT_EQ(experts.choice.groups_used, groups("topk_group"));
+    EXPECT_EQ(experts.choice.top_k_groups, groups("topk_group"));
   }
 }
 

@@ -53,7 +53,7 @@ class HostRowsOf : public testing::Test {
 TEST_F(HostRowsOf, ARuleForcesFewRowsAndExpertsCountByTheirUse) {
   ReadPlan all = plan(MatrixLayout::by_codes);
   for (ParamPlan& p : all.params)
-    if (p.param->path.find("layers.1.mlp") != std::string::npos) p.param->used = 0.25;
+    if (p.param->path.find("layers.1.mlp") != std::string::npos) p.param->share = 0.25;
   set_host_rows(all, 20, {});
   EXPECT_EQ(rows(all, "layers.0.mlp.down_proj.weight"), 20);
   EXPECT_EQ(rows(all, "layers.1.mlp.down_proj.weight"), 80);

@@ -168,7 +168,7 @@ TEST(KvScales, BlocksHoldNone) {
                  .kv_dtype = DType::f8_e4m3};
   auto plan = [&] {
     ReadPlan laid_out = lay_out(checkpoint.model, *checkpoint.index, ScaledCheckpoint::request());
-    return predict_memory(root, laid_out, shape, {{1 << 16, 1 << 18}, 64, 1}, 1 << 20);
+    return smallest_plan(root, laid_out, shape, 1 << 20);
   };
   // 2 KV heads x 16 tokens of 8 codes, each with a float32 scale or not; keys and values.
   MemoryPlan own = plan();

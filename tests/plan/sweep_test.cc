@@ -121,7 +121,7 @@ TEST_F(SweepTest, ExpertsLeaveBeforeWhatAllTokensUse) {
     for (size_t i = 0; i < placement.size(); ++i) {
       const ParamPlan& p = all_.params[i];
       if (p.param->pieces.front().vector || p.only_looked_up()) continue;
-      const bool is_expert = p.param->used < 1;
+      const bool is_expert = p.param->is_routed();
       const bool goes = placement[i] == (is_expert ? Tier::cached : Tier::disk);
       common_goes |= goes && !is_expert;
       expert_goes |= goes && is_expert;

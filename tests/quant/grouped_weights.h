@@ -14,11 +14,11 @@
 namespace sluice::test {
 
 inline constexpr std::array kBlockTypes{
-    DType::q4_0,    DType::q4_1,   DType::q5_0,   DType::q5_1,    DType::q8_0,
-    DType::q2_k,    DType::q3_k,   DType::q4_k,   DType::q5_k,    DType::q6_k,
-    DType::iq4_nl,  DType::iq4_xs, DType::mxfp4,  DType::nvfp4,   DType::iq3_s,
-    DType::iq3_xxs, DType::iq2_s,  DType::iq2_xs, DType::iq2_xxs, DType::iq1_s,
-    DType::iq1_m,   DType::tq1_0,  DType::tq2_0,  DType::q1_0,    DType::q2_0};
+    DType::q4_0,    DType::q4_1,   DType::q5_0,      DType::q5_1,      DType::q8_0,
+    DType::q2_k,    DType::q3_k,   DType::q4_k,      DType::q5_k,      DType::q6_k,
+    DType::iq4_nl,  DType::iq4_xs, DType::e2m1_e8m0, DType::e2m1_e4m3, DType::iq3_s,
+    DType::iq3_xxs, DType::iq2_s,  DType::iq2_xs,    DType::iq2_xxs,   DType::iq1_s,
+    DType::iq1_m,   DType::tq1_0,  DType::tq2_0,     DType::q1_0,      DType::q2_0};
 
 // Gives a block scales that are finite and small, where random bits may have none.
 inline void put_small_scales(DType type, uint8_t* block, Random& random) {
@@ -44,10 +44,10 @@ inline void put_small_scales(DType type, uint8_t* block, Random& random) {
     case DType::q4_k:
     case DType::q5_k:
       return put({0, 2});
-    case DType::mxfp4:
+    case DType::e2m1_e8m0:
       block[0] = static_cast<uint8_t>(random.between(115, 122));
       return;
-    case DType::nvfp4:
+    case DType::e2m1_e4m3:
       return;
     case DType::iq1_m: {  // four bits in each of four places
       const uint16_t half = float_to_f16(random.normal(0.01f));

@@ -81,7 +81,7 @@ TEST(Blocks, ThatAreNotFiniteAreCounted) {
   for (const auto& [type, at, scale] : {std::tuple{DType::q4_0, 0, uint16_t{0x7e00}},
                                         {DType::q2_k, 82, uint16_t{0x7c00}},
                                         {DType::q6_k, 208, uint16_t{0x7e00}},
-                                        {DType::mxfp4, 0, uint16_t{0x00ff}},
+                                        {DType::e2m1_e8m0, 0, uint16_t{0x00ff}},
                                         {DType::iq2_xs, 0, uint16_t{0xfc00}},
                                         {DType::tq1_0, 52, uint16_t{0x7e00}}}) {
     auto blocks = test::random_blocks(type, 2, 512, random);
@@ -102,11 +102,11 @@ TEST(Blocks, ThatAreNotFiniteAreCounted) {
 // NVFP4's have a scale of the whole tensor, which multiplies last.
 TEST(Blocks, ScalesOfRowsMultiplyTheirElementsLast) {
   test::Random random("scales of rows");
-  const auto blocks = test::random_blocks(DType::nvfp4, 20, 128, random);
+  const auto blocks = test::random_blocks(DType::e2m1_e4m3, 20, 128, random);
   const float scale = random.normal(3.0f);
   for (WeightLayout layout : {WeightLayout::rows, WeightLayout::packed}) {
-    const StoredWeight plain = test::block_weight(DType::nvfp4, layout, 20, 128, blocks);
-    const StoredWeight w = test::scaled_blocks(DType::nvfp4, layout, 20, 128, blocks, scale);
+    const StoredWeight plain = test::block_weight(DType::e2m1_e4m3, layout, 20, 128, blocks);
+    const StoredWeight w = test::scaled_blocks(DType::e2m1_e4m3, layout, 20, 128, blocks, scale);
     std::vector<float> expected(128), actual(128);
     for (int64_t r = 0; r < 20; ++r) {
       decode_row(plain.weight, r, expected.data());

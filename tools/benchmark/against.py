@@ -7,7 +7,9 @@ import tempfile
 from .cpu import CpuClock
 from .printing import own_command, say, spread, table_head, table_row
 
-# name, words after `sluice bench VERB DIR`, field, and whether less is better
+# Budgets of streamed decode, as the share of the checkpoint's bytes.
+QUARTER, SIXTEENTH = 0.25, 0.06
+# name, words after `sluice bench VERB DIR`, field; a share stands for so many bytes
 FP8 = ("--quantization", "fp8")
 FIGURES = (
     ("load, BF16", ("load",), "bytes_per_second"),
@@ -17,9 +19,9 @@ FIGURES = (
     ("decode, BF16", ("decode", "--tokens", 24), "tokens_per_second"),
     ("decode, FP8", ("decode", "--tokens", 24, *FP8), "tokens_per_second"),
     ("decode, int8", ("decode", "--tokens", 24, "--quantization", "int8"), "tokens_per_second"),
-    ("streamed decode, BF16, 1532 MiB", ("decode", "--tokens", 5, "--memory", "1532MiB"), "tokens_per_second"),
-    ("streamed decode, FP8, 1532 MiB", ("decode", "--tokens", 8, "--memory", "1532MiB", *FP8), "tokens_per_second"),
-    ("streamed decode, FP8, 368 MiB", ("decode", "--tokens", 8, "--memory", "368MiB", *FP8), "tokens_per_second"),
+    ("streamed decode, BF16, 25 %", ("decode", "--tokens", 5, "--memory", QUARTER), "tokens_per_second"),
+    ("streamed decode, FP8, 25 %", ("decode", "--tokens", 8, "--memory", QUARTER, *FP8), "tokens_per_second"),
+    ("streamed decode, FP8, 6 %", ("decode", "--tokens", 8, "--memory", SIXTEENTH, *FP8), "tokens_per_second"),
     ("prompt of 512 tokens, BF16", ("prefill", "--tokens", 512), "tokens_per_second"),
     ("prompt of 512 tokens, FP8", ("prefill", "--tokens", 512, *FP8), "tokens_per_second"),
     ("prompt of 2048 tokens, BF16", ("prefill", "--tokens", 2048, "--repeats", 1), "tokens_per_second"),
@@ -36,18 +38,19 @@ def value(result, field):
     return result[field]
 
 
-def measure(args, run):
+def measure(args, files, run):
     """`run(program, words)` returns what `sluice bench WORDS --json` prints."""
+    size = sum(file.stat().st_size for file in files)
     with tempfile.TemporaryDirectory() as this, tempfile.TemporaryDirectory() as other:
-        compare(args, run, (this, other))
+        compare(args, run, (this, other), size)
 
 
-def compare(args, run, caches):
+def compare(args, run, caches, size):
     rows, known = [], {}
     for name, (verb, *words), field in FIGURES:
         if args.only and not args.only.search(name):
             continue
-        command = (verb, args.dir, *words)
+        command = (verb, args.dir, *(int(w * size) if isinstance(w, float) else w for w in words))
         if command not in known:
             known[command] = alternate(args, run, caches, name, command)
         ours, theirs = ([value(result, field) for result in results] for results in known[command])

@@ -6,7 +6,7 @@ from .step import MAIN, Step
 
 GROUPS = ("tests", "figures", "peers", "profile", "sanitizer")
 SCHEMES = ("none", "fp8", "fp8_dynamic", "int8", "fp8_dynamic_per_block")
-EXPERTS, FOUR_BITS, DELTA, MAMBA, MXFP4 = SHAPES = ("qwen3_moe", "8b_gptq", "qwen3_5", "jamba", "gpt_oss")  # made beside that of --shape
+EXPERTS, FOUR_BITS, DELTA, MAMBA, GPT_OSS = SHAPES = ("qwen3_moe", "8b_gptq", "qwen3_5", "jamba", "gpt_oss")  # made beside that of --shape
 LOADS = 3
 # Filters of gpu_op_test. Products of many rows on a large scale are the library's, and take long.
 CHECKED_SUITES = {"attention": "Attention*", "products of heads": "MultiplyHeads*", "chosen positions": "ChoosePositions*",
@@ -37,7 +37,7 @@ def prefill(tokens, scheme):
 def of_shapes():
     """Experts, 4-bit weights, layers with states, and experts of 4 bits."""
     steps = []
-    for what, shape in (("experts", EXPERTS), ("4-bit", FOUR_BITS), ("Qwen3.5", DELTA), ("Jamba", MAMBA), ("MXFP4", MXFP4)):
+    for what, shape in (("experts", EXPERTS), ("4-bit", FOUR_BITS), ("Qwen3.5", DELTA), ("Jamba", MAMBA), ("gpt-oss", GPT_OSS)):
         steps.append(figure(f"{what} decode", 60, bench("decode", shape, "--tokens", "64"), shape))
         steps.append(figure(f"{what} prefill 2048", 60, bench("prefill", shape, "--tokens", "2048"), shape))
     many = bench("decode", EXPERTS, "--tokens", "16", "--max-num-seqs", "16")

@@ -247,8 +247,8 @@ inline void decode_block(const BlockRows& rows, DType type) {
       return decode_q45_k<true>(rows);
     case DType::iq4_nl:
     case DType::iq4_xs:
-    case DType::mxfp4:
-    case DType::nvfp4:
+    case DType::e2m1_e8m0:
+    case DType::e2m1_e4m3:
       return decode_nibbles(rows, type);
     case DType::iq3_s:
       return decode_iq3_s(rows);

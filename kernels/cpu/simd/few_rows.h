@@ -166,7 +166,7 @@ struct ByteBlock<DType::iq4_nl> : TableBlock<DType::iq4_nl, NibblePieces<0, 4, 1
   using TableBlock::TableBlock;
 };
 template <>
-struct ByteBlock<DType::mxfp4> : TableBlock<DType::mxfp4, NibblePieces<0, 4, 1, false>> {
+struct ByteBlock<DType::e2m1_e8m0> : TableBlock<DType::e2m1_e8m0, NibblePieces<0, 4, 1, false>> {
   using TableBlock::TableBlock;
 };
 template <>
@@ -174,7 +174,7 @@ struct ByteBlock<DType::iq4_xs> : TableBlock<DType::iq4_xs, NibblePieces<2, 4, 8
   using TableBlock::TableBlock;
 };
 template <>
-struct ByteBlock<DType::nvfp4> : TableBlock<DType::nvfp4, NibblePieces<1, 2, 4, false>> {
+struct ByteBlock<DType::e2m1_e4m3> : TableBlock<DType::e2m1_e4m3, NibblePieces<1, 2, 4, false>> {
   using TableBlock::TableBlock;
 };
 
@@ -431,10 +431,10 @@ void multiply_byte_panels(const GroupedJob& job, const StreamedPanels& panels,
       return multiply_byte_blocks<DType::iq4_nl, kParts, kRows, kPanels>(job, panels, scratch);
     case DType::iq4_xs:
       return multiply_byte_blocks<DType::iq4_xs, kParts, kRows, kPanels>(job, panels, scratch);
-    case DType::mxfp4:
-      return multiply_byte_blocks<DType::mxfp4, kParts, kRows, kPanels>(job, panels, scratch);
-    case DType::nvfp4:
-      return multiply_byte_blocks<DType::nvfp4, kParts, kRows, kPanels>(job, panels, scratch);
+    case DType::e2m1_e8m0:
+      return multiply_byte_blocks<DType::e2m1_e8m0, kParts, kRows, kPanels>(job, panels, scratch);
+    case DType::e2m1_e4m3:
+      return multiply_byte_blocks<DType::e2m1_e4m3, kParts, kRows, kPanels>(job, panels, scratch);
     default:
       if (job.bits == 8)
         return multiply_byte_runs<8, false, kParts, kRows, kPanels>(job, panels, scratch);

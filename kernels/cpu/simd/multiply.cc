@@ -110,19 +110,17 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
   const auto place = [&a](int r, int v) {
     return r * a.y_stride + v / kVectors * a.y_panel + v % kVectors * kLanes;
   };
-  using Sum = typename Cells::Sum;
-  Sum sums[kRows][kCols];
+  typename Cells::Sum sums[kRows][kCols];
   const bool from_y = a.resume && a.scales == nullptr;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
-      sums[r][v] = Sum{};
-      if (from_y) std::memcpy(&sums[r][v], y + place(r, v), sizeof(Sum));
+      sums[r][v] = typename Cells::Sum{};
+      if (from_y) std::memcpy(&sums[r][v], y + place(r, v), sizeof sums[r][v]);
     }
   }
-  constexpr int64_t kAhead = kFetch.bytes / kPanels;
-  constexpr int64_t kTaken = kFetch.cells * Cells::kUnits;
+  constexpr int64_t kAhead = kFetch.bytes / kPanels, kTaken = kFetch.cells * Cells::kUnits;
   int64_t s = 0;
   for (; s + kTaken <= a.steps; s += kTaken) {
 #pragma GCC unroll 16

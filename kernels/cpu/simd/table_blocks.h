@@ -52,26 +52,22 @@ struct NibbleBlock {
   int groups = 1;
   int words = 4;  // of a group
 };
-inline bool is_nibble_block(DType type) {
-  return type == DType::iq4_nl || type == DType::iq4_xs || type == DType::mxfp4 ||
-         type == DType::nvfp4;
-}
 inline NibbleBlock nibble_block(DType type) {
   if (type == DType::iq4_xs) return {2, 8, 4};
-  if (type == DType::nvfp4) return {1, 4, 2};
+  if (type == DType::e2m1_e4m3) return {1, 4, 2};
   return {};
 }
 
 inline void scales_of_nibbles(const BlockRows& rows, DType type) {
   if (type == DType::iq4_nl) return rows.set_scale(0, rows.half(4));
-  if (type == DType::mxfp4)
+  if (type == DType::e2m1_e8m0)
     return rows.set_scale(0, e8m0_to_float(load_u8(rows.block + 4 * 64 + rows.lane)) * 0.5f);
   const Vu first = rows.word(0);
   for (int g = 0; type == DType::iq4_xs && g < 8; ++g) {
     const Vu scale = nibble_at(rows, 1, g) | (first >> (16 + 2 * g) & 3) << 4;
     rows.set_scale(g, low_half(first) * (floats(scale) - 32));
   }
-  for (int g = 0; type == DType::nvfp4 && g < 4; ++g) {
+  for (int g = 0; type == DType::e2m1_e4m3 && g < 4; ++g) {
     const Vu code = byte_of(first, g);
     const Vu is_number = ~reinterpret_cast<Vu>(code == 127);
     // Its exponent's bias is 7 instead of 127; half of it.

@@ -399,7 +399,7 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
   double elements = 0;  // of the matrices that a token meets
   for (const ParamPlan& p : model.read_plan().params) {
     if (p.param->role == ParamRole::linear)
-      elements += p.param->used * static_cast<double>(p.param->rows * p.param->cols);
+      elements += p.param->share * static_cast<double>(p.param->rows * p.param->cols);
   }
   double each = median(seconds);
   double flops = 2 * elements * static_cast<double>(tokens) / each;

@@ -18,7 +18,8 @@ void add_chat_options(CLI::App& verb, ChatOptions& o) {
   begin_group(verb, kOwnGroup);
   verb.add_option("--messages", o.messages,
                   "Render the conversation in this JSON file, a list of {role, content}, by the "
-                  "model's chat template; - for standard input");
+                  "model's chat template; - for standard input")
+      ->type_name("FILE");
   add_template_options(verb, o);
   verb.add_flag("--no-generation-prompt", o.no_generation_prompt,
                 "Leave out what begins the model's answer");
@@ -27,8 +28,10 @@ void add_chat_options(CLI::App& verb, ChatOptions& o) {
 void add_template_options(CLI::App& verb, ChatOptions& o) {
   begin_group(verb, kOwnGroup);
   verb.add_option("--chat-template", o.chat_template,
-                  "Use the chat template in this file instead of the model's");
-  verb.add_option("--tools", o.tools, "Offer the tools in this JSON file, a list, to the model");
+                  "Use the chat template in this file instead of the model's")
+      ->type_name("FILE");
+  verb.add_option("--tools", o.tools, "Offer the tools in this JSON file, a list, to the model")
+      ->type_name("FILE");
   verb.add_option("--template-variables", o.variables,
                   "Give the chat template these variables, a JSON object: "
                   "{\"enable_thinking\": false}");

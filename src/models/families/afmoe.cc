@@ -23,7 +23,7 @@ constexpr LayoutDefaults kAfmoeDefaults{.vocab_size = 200192,
                                         .rope_theta = 10000};
 
 ExpertsSpec afmoe_experts(const JsonFields& c, const MlpSpec& mlp) {
-  ExpertsSpec experts = read_experts(c, {.absent_count = 64, .absent_used = 6});
+  ExpertsSpec experts = read_experts(c, {.absent_count = 64, .absent_top_k = 6});
   const int64_t width = read_size(c, "moe_intermediate_size", 1408, 4 * kMaxWidth);
   name_experts(experts, mlp, width);
   experts.router = one_linear(mlp.name + ".router.gate", false);

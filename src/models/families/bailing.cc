@@ -50,7 +50,7 @@ DecoderSpec bailing_layout(const JsonFields& c, const LayoutDefaults& defaults) 
 
 struct BailingExperts {
   int64_t count = 0;
-  int64_t used = 0;
+  int64_t top_k = 0;
   int64_t width = 0;
   int64_t shared = 0;
 };
@@ -59,7 +59,7 @@ ExpertsSpec bailing_experts(const JsonFields& c, const MlpSpec& mlp, const Baili
   ExpertsSpec experts =
       read_experts(c, {.count = {"num_experts", "num_local_experts", "n_routed_experts"},
                        .absent_count = absent.count,
-                       .absent_used = absent.used});
+                       .absent_top_k = absent.top_k});
   const int64_t width = read_size(c, "moe_intermediate_size", absent.width, 4 * kMaxWidth);
   name_experts(experts, mlp, width);
   const int64_t shared = c.integer_or(present(c, "num_shared_experts", "n_shared_experts"), 0,
@@ -75,7 +75,7 @@ ExpertsSpec bailing_experts(const JsonFields& c, const MlpSpec& mlp, const Baili
 DecoderSpec parse_bailing_moe(const JsonFields& c) {
   DecoderSpec spec = bailing_layout(c, kBailing);
   ExpertsSpec experts = bailing_experts(c, spec.kinds.front().mlps.front().mlp,
-                                        {.count = 16, .used = 2, .width = 2048});
+                                        {.count = 16, .top_k = 2, .width = 2048});
   experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
   const int64_t dense = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 0);
   use_experts(spec, experts, sparse_from(dense, std::ssize(spec.layers)));
@@ -105,8 +105,8 @@ DecoderSpec parse_bailing_moe_v2(const JsonFields& c) {
   DecoderSpec spec = bailing_layout(c, kBailingV2);
   use_head_norms(c, spec);
   const ExpertsSpec experts = bailing_experts(c, spec.kinds.front().mlps.front().mlp,
-                                              {.count = 256, .used = 8, .width = 512});
-  use_grouped_experts(c, experts, {.groups = 8, .groups_used = 4, .factor = 2.5}, spec);
+                                              {.count = 256, .top_k = 8, .width = 512});
+  use_grouped_experts(c, experts, {.groups = 8, .top_k_groups = 4, .factor = 2.5}, spec);
   return spec;
 }
 
@@ -129,7 +129,7 @@ DecoderSpec parse_sarvam_moe(const JsonFields& c) {
   use_head_norms(c, spec);
   const ExpertsSpec experts =
       bailing_experts(c, spec.kinds.front().mlps.front().mlp,
-                      {.count = 128, .used = 6, .width = 1024, .shared = 1});
+                      {.count = 128, .top_k = 6, .width = 1024, .shared = 1});
   use_grouped_experts(c, experts, {.factor = 2.5}, spec);
   return spec;
 }

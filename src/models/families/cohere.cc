@@ -65,7 +65,7 @@ DecoderSpec parse_cohere2(const JsonFields& config) {
 
 // Experts as wide as intermediate_size, whose sum with the shared one may be halved.
 ExpertsSpec cohere2_moe_experts(const JsonFields& c, const MlpSpec& mlp) {
-  ExpertsSpec experts = read_experts(c, {.absent_count = 8, .absent_used = 2});
+  ExpertsSpec experts = read_experts(c, {.absent_count = 8, .absent_top_k = 2});
   name_experts(experts, mlp, mlp.width.size);
   const std::string scores = c.string_or("expert_selection_fn", "softmax");
   if (scores != "softmax" && scores != "sigmoid")

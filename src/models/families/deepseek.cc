@@ -48,7 +48,7 @@ DecoderSpec latent_layout(const JsonFields& c, const LayoutDefaults& defaults,
 void read_v2_choice(const JsonFields& c, ExpertsSpec& experts) {
   const std::string method = c.string_or("topk_method", "greedy");
   RouterParams& choice = experts.choice;
-  choice = {.used = choice.used, .factor = read_factor(c, "routed_scaling_factor", 1)};
+  choice = {.top_k = choice.top_k, .factor = read_factor(c, "routed_scaling_factor", 1)};
   if (method == "greedy") return;
   if (method != "group_limited_greedy")
     fail(ErrorKind::refused, "{}: topk_method is {}, which is not supported", c.where(),
@@ -56,7 +56,7 @@ void read_v2_choice(const JsonFields& c, ExpertsSpec& experts) {
   ExpertsSpec grouped = experts;
   read_grouped_choice(c, {}, grouped);
   choice.groups = grouped.choice.groups;
-  choice.groups_used = grouped.choice.groups_used;
+  choice.top_k_groups = grouped.choice.top_k_groups;
   choice.groups_by_largest = true;
 }
 
@@ -65,7 +65,7 @@ DecoderSpec parse_deepseek_v2(const JsonFields& c) {
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   mlp.up.bias = mlp.down.bias = read_boolean(c, "mlp_bias", false);
   ExpertsSpec experts =
-      deepseek_experts(c, {.count = 64, .used = 6, .width = 1407, .shared = 2}, mlp);
+      deepseek_experts(c, {.count = 64, .top_k = 6, .width = 1407, .shared = 2}, mlp);
   read_v2_choice(c, experts);
   experts.choice_bias.clear();
   const int64_t dense = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 0);
@@ -76,7 +76,7 @@ DecoderSpec parse_deepseek_v2(const JsonFields& c) {
 DecoderSpec parse_deepseek_v3(const JsonFields& c) {
   DecoderSpec spec = latent_layout(c, kDeepseekV3, {});
   ExpertsSpec experts = deepseek_experts(c, {}, spec.kinds.front().mlps.front().mlp);
-  read_grouped_choice(c, {.groups = 8, .groups_used = 4, .factor = 2.5}, experts);
+  read_grouped_choice(c, {.groups = 8, .top_k_groups = 4, .factor = 2.5}, experts);
   const int64_t dense = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 3);
   use_experts(spec, experts, sparse_from(dense, std::ssize(spec.layers)));
   ignore_more_layers(c, spec);
@@ -89,7 +89,7 @@ DecoderSpec parse_deepseek_v32(const JsonFields& c) {
   DecoderSpec spec = latent_layout(c, defaults, {.may_interleave = false});
   use_indexer(c, {}, false, spec.kinds.front());
   ExpertsSpec experts = deepseek_experts(c, {}, spec.kinds.front().mlps.front().mlp);
-  read_grouped_choice(c, {.groups = 8, .groups_used = 4, .factor = 2.5}, experts);
+  read_grouped_choice(c, {.groups = 8, .top_k_groups = 4, .factor = 2.5}, experts);
   use_experts(spec, experts, read_mlp_layer_types(c, std::ssize(spec.layers), 3));
   ignore_more_layers(c, spec);
   return spec;
@@ -123,7 +123,7 @@ DecoderSpec parse_axk1(const JsonFields& c) {
   defaults.max_position_embeddings = 32768;
   DecoderSpec spec = latent_layout(c, defaults, {});
   ExpertsSpec experts = deepseek_experts(c, {.count = 192}, spec.kinds.front().mlps.front().mlp);
-  read_grouped_choice(c, {.groups = 8, .groups_used = 4, .factor = 2.5}, experts);
+  read_grouped_choice(c, {.groups = 8, .top_k_groups = 4, .factor = 2.5}, experts);
   use_experts(spec, experts, read_axk1_experts(c, std::ssize(spec.layers)));
   for (LayerSpec& layer : spec.kinds) {
     MlpBranch& mlp = layer.mlps.front();
@@ -219,7 +219,7 @@ ExpertsSpec deepseek_experts(const JsonFields& c, const DeepseekExperts& default
                              const MlpSpec& mlp) {
   ExpertsSpec experts = read_experts(c, {.count = {"n_routed_experts", "num_local_experts"},
                                          .absent_count = defaults.count,
-                                         .absent_used = defaults.used});
+                                         .absent_top_k = defaults.top_k});
   const int64_t width = read_size(c, "moe_intermediate_size", defaults.width, 4 * kMaxWidth);
   name_experts(experts, mlp, width);
   experts.choice_bias = mlp.name + ".gate.e_score_correction_bias";

@@ -42,7 +42,7 @@ void use_indexer(const JsonFields& config, const IndexerDefaults& defaults, bool
 // shared_experts. How they are chosen is left to the family.
 struct DeepseekExperts {
   int64_t count = 256;
-  int64_t used = 8;
+  int64_t top_k = 8;
   int64_t width = 2048;
   int64_t shared = 1;
 };

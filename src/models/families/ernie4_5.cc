@@ -59,8 +59,8 @@ DecoderSpec parse_ernie_moe(const JsonFields& c) {
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   ExpertsSpec experts = read_experts(c, {.count = {"num_experts", "moe_num_experts"},
                                          .absent_count = 64,
-                                         .used = c.has("moe_k") ? "moe_k" : "num_experts_per_tok",
-                                         .absent_used = 6});
+                                         .top_k = c.has("moe_k") ? "moe_k" : "num_experts_per_tok",
+                                         .absent_top_k = 6});
   experts.choice.normalized = true;
   const int64_t width = read_size(c, "moe_intermediate_size", 1536, 4 * kMaxWidth);
   name_experts(experts, mlp, width);

@@ -51,7 +51,7 @@ DecoderSpec parse_exaone_moe(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kExaone4Defaults);
   use_exaone_attention(config, spec);
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
-  ExpertsSpec experts = read_experts(config, {.absent_count = 64, .absent_used = 8});
+  ExpertsSpec experts = read_experts(config, {.absent_count = 64, .absent_top_k = 8});
   read_grouped_choice(config, {.factor = 2.5}, experts);
   const int64_t width = read_size(config, "moe_intermediate_size", 1024, 4 * kMaxWidth);
   name_experts(experts, mlp, width);

@@ -181,7 +181,7 @@ void add_experts(const JsonFields& c, int64_t hidden_size, LayerSpec& layer) {
   MlpBranch& dense = layer.mlps.front();
   MlpBranch sparse = dense;
   sparse.input = BranchInput::layer_input;
-  ExpertsSpec experts = read_experts(c, {.count = {"num_experts"}, .used = "top_k_experts"});
+  ExpertsSpec experts = read_experts(c, {.count = {"num_experts"}, .top_k = "top_k_experts"});
   name_experts(experts, mlp_like(dense.mlp, layer.name, dense.mlp.width.size),
                c.integer("moe_intermediate_size", 1, 4 * kMaxWidth));
   const std::string router = layer.name + ".router";

@@ -146,7 +146,7 @@ DecoderSpec parse_glm_lite(const JsonFields& c) {
   defaults.head_dim = read_rope_dim(c, kMla);
   DecoderSpec spec = common_layout(c, defaults);
   use_mla(c, kMla, spec, spec.kinds.front());
-  ExpertsSpec experts = deepseek_experts(c, {.count = 64, .used = 4, .width = 1536},
+  ExpertsSpec experts = deepseek_experts(c, {.count = 64, .top_k = 4, .width = 1536},
                                          spec.kinds.front().mlps.front().mlp);
   read_grouped_choice(c, {.factor = 1.8}, experts);
   use_experts(spec, experts, read_mlp_layer_types(c, std::ssize(spec.layers), 1));
@@ -223,7 +223,7 @@ DecoderSpec parse_glm_moe(const JsonFields& c) {
   const MlpSpec& mlp = layer.mlps.front().mlp;
   ExpertsSpec experts = read_experts(
       c,
-      {.count = {"n_routed_experts", "num_local_experts"}, .absent_count = 128, .absent_used = 8});
+      {.count = {"n_routed_experts", "num_local_experts"}, .absent_count = 128, .absent_top_k = 8});
   read_grouped_choice(c, {.normalized = true}, experts);
   const int64_t width = read_size(c, "moe_intermediate_size", 1408, 4 * kMaxWidth);
   name_experts(experts, mlp, width);

@@ -36,7 +36,7 @@ RopeConfig gpt_oss_rope(const JsonFields& c, const RopeConfig& rope) {
 // Tensors [experts, inputs, outputs] of all experts, with biases.
 ExpertsSpec gpt_oss_experts(const JsonFields& c, const MlpSpec& mlp) {
   ExpertsSpec experts = read_experts(
-      c, {.count = {"num_local_experts", "num_experts"}, .absent_count = 128, .absent_used = 4});
+      c, {.count = {"num_local_experts", "num_experts"}, .absent_count = 128, .absent_top_k = 4});
   experts.choice.normalized = true;  // a softmax of the chosen ones
   name_experts(experts, mlp, mlp.width.size);
   experts.router = one_linear(mlp.name + ".router", true);

@@ -54,7 +54,7 @@ DecoderSpec parse_granite(const JsonFields& c) { return with_mlp_bias(c, parse_c
 // Stacks of all experts' gate and up, and down. `mlp` has the width of an expert.
 ExpertsSpec granite_experts(const JsonFields& c, const std::string& layer, const MlpSpec& mlp) {
   ExpertsSpec experts =
-      read_experts(c, {.count = {"num_local_experts"}, .absent_count = 8, .absent_used = 2});
+      read_experts(c, {.count = {"num_local_experts"}, .absent_count = 8, .absent_top_k = 2});
   const std::string name = layer + ".block_sparse_moe";
   name_experts(experts, mlp_like(mlp, name, mlp.width.size), mlp.width.size);
   experts.router = one_linear(name + ".router.layer", false);

@@ -63,7 +63,7 @@ DecoderSpec parse_hunyuan_moe(const JsonFields& c) {
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   ExpertsSpec experts;
   experts.count = read_of_layers(c, "num_experts", 1, kMostExperts);
-  experts.choice.used = read_of_layers(c, "moe_topk", 1, experts.count);
+  experts.choice.top_k = read_of_layers(c, "moe_topk", 1, experts.count);
   experts.choice.normalized = true;
   name_experts(experts, mlp, mlp.width.size);
   experts.router = one_linear(mlp.name + ".gate.wg", false);
@@ -92,7 +92,7 @@ DecoderSpec parse_hy_v3(const JsonFields& c) {
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
   MlpSpec& mlp = layer.mlps.front().mlp;
   mlp.up.bias = mlp.down.bias = read_boolean(c, "mlp_bias", false);
-  ExpertsSpec experts = read_experts(c, {.absent_count = 192, .absent_used = 8});
+  ExpertsSpec experts = read_experts(c, {.absent_count = 192, .absent_top_k = 8});
   const int64_t width = read_size(c, "moe_intermediate_size", 1536, 4 * kMaxWidth);
   name_experts(experts, mlp, width);
   experts.router = one_linear(mlp.name + ".router.gate", false);

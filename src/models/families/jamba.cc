@@ -40,7 +40,7 @@ void add_experts(const JsonFields& c, DecoderSpec& spec) {
   if (c.integer_or("num_experts", 0, kMostExperts, 16) <= 1) return;
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   ExpertsSpec experts =
-      read_experts(c, {.count = {"num_experts"}, .absent_count = 16, .absent_used = 2});
+      read_experts(c, {.count = {"num_experts"}, .absent_count = 16, .absent_top_k = 2});
   name_experts(experts, mlp, mlp.width.size);
   experts.router = one_linear(mlp.name + ".router", false);
   use_experts(spec, experts, read_layers(c, "expert", 2, 1, spec.layers.size()));

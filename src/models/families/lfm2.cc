@@ -103,7 +103,7 @@ DecoderSpec parse_lfm2(const JsonFields& c) {
 DecoderSpec parse_lfm2_moe(const JsonFields& c) {
   DecoderSpec spec = lfm2_layout(c, kLfm2Moe);
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
-  ExpertsSpec experts = read_experts(c, {.absent_count = 32, .absent_used = 4});
+  ExpertsSpec experts = read_experts(c, {.absent_count = 32, .absent_top_k = 4});
   experts.choice.score = RouterScore::sigmoid;
   experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
   experts.choice.added = 1e-6F;

@@ -50,7 +50,7 @@ std::vector<bool> read_expert_layers(const JsonFields& c, int64_t layers) {
 // Tensors [experts, inputs, outputs] of all experts.
 ExpertsSpec llama4_experts(const JsonFields& c, const MlpSpec& mlp, int64_t width) {
   ExpertsSpec experts =
-      read_experts(c, {.count = {"num_local_experts"}, .absent_count = 16, .absent_used = 1});
+      read_experts(c, {.count = {"num_local_experts"}, .absent_count = 16, .absent_top_k = 1});
   experts.choice.score = RouterScore::sigmoid;
   experts.weighs_input = true;
   name_experts(experts, mlp, width);

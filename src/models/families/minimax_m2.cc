@@ -33,7 +33,7 @@ DecoderSpec parse_minimax(const JsonFields& c) {
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
   attention.head_norms = HeadNorms::row;
-  ExpertsSpec experts = read_experts(c, {.absent_count = 256, .absent_used = 8});
+  ExpertsSpec experts = read_experts(c, {.absent_count = 256, .absent_top_k = 8});
   experts.choice.score = RouterScore::sigmoid;
   experts.choice.normalized = true;
   MlpSpec& mlp = layer.mlps.front().mlp;

@@ -115,7 +115,7 @@ DecoderSpec parse_mistral4(const JsonFields& c) {
   if (mla.nope_dim % 2 != 0)
     fail(ErrorKind::refused, "{}: qk_nope_head_dim must be even", c.where());
   scale_queries(c, spec, mla);
-  ExpertsSpec experts = deepseek_experts(c, {.count = 128, .used = 4}, layer.mlps.front().mlp);
+  ExpertsSpec experts = deepseek_experts(c, {.count = 128, .top_k = 4}, layer.mlps.front().mlp);
   read_grouped_choice(c, {}, experts);
   experts.choice.score = RouterScore::softmax;
   experts.choice_bias.clear();

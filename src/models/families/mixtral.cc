@@ -20,7 +20,7 @@ constexpr LayoutDefaults kMixtralDefaults{.vocab_size = 32000,
 DecoderSpec parse_mixtral(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kMixtralDefaults);
   const auto layers = std::ssize(spec.layers);
-  ExpertsSpec experts = read_experts(c, {.absent_count = 8, .absent_used = 2});
+  ExpertsSpec experts = read_experts(c, {.absent_count = 8, .absent_top_k = 2});
   experts.choice.normalized = true;
   LayerSpec& layer = spec.kinds.front();
   MlpSpec& mlp = layer.mlps.front().mlp;

@@ -85,7 +85,8 @@ ExpertsSpec read_moe(const JsonFields& c, const MlpSpec& mlp) {
   if (c.has("moe_latent_size") && !c.is_null("moe_latent_size"))
     fail(ErrorKind::refused, "{}: moe_latent_size is not supported", c.where());
   ExpertsSpec experts = read_experts(
-      c, {.count = {"n_routed_experts", "num_local_experts"}, .absent_count = 8, .absent_used = 2});
+      c,
+      {.count = {"n_routed_experts", "num_local_experts"}, .absent_count = 8, .absent_top_k = 2});
   read_grouped_choice(c, {.normalized = true}, experts);
   name_experts(experts, mlp, read_size(c, "moe_intermediate_size", 7688, 4 * kMaxWidth));
   experts.choice_bias = mlp.name + ".gate.e_score_correction_bias";

@@ -88,7 +88,7 @@ DecoderSpec experts_layout(const JsonFields& config, const LayoutDefaults& defau
 
 DecoderSpec parse_olmoe(const JsonFields& config) {
   refuse_clipping(config);
-  return experts_layout(config, kOlmoe, {.absent_count = 64, .absent_used = 8});
+  return experts_layout(config, kOlmoe, {.absent_count = 64, .absent_top_k = 8});
 }
 
 DecoderSpec parse_flex_olmo(const JsonFields& config) {
@@ -97,7 +97,7 @@ DecoderSpec parse_flex_olmo(const JsonFields& config) {
   defaults.max_position_embeddings = 4096;
   defaults.rms_norm_eps = 1e-6;
   defaults.rope_theta = 500000;
-  DecoderSpec spec = experts_layout(config, defaults, {.absent_count = 7, .absent_used = 5});
+  DecoderSpec spec = experts_layout(config, defaults, {.absent_count = 7, .absent_top_k = 5});
   norm_outputs(spec.kinds.front());
   return spec;
 }

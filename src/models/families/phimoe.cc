@@ -37,10 +37,10 @@ DecoderSpec parse_phimoe(const JsonFields& c) {
   AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
   ExpertsSpec experts =
-      read_experts(c, {.count = {"num_local_experts"}, .absent_count = 16, .absent_used = 2});
+      read_experts(c, {.count = {"num_local_experts"}, .absent_count = 16, .absent_top_k = 2});
   experts.choice.score = RouterScore::sparse_mixer;
   const double jitter = c.number_or("router_jitter_noise", 0.01);
-  if (experts.choice.used != 2 || !(jitter >= 0) || jitter > 1e6)
+  if (experts.choice.top_k != 2 || !(jitter >= 0) || jitter > 1e6)
     fail(ErrorKind::refused,
          "{}: num_experts_per_tok must be 2, and router_jitter_noise not below "
          "0",

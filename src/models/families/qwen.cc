@@ -116,7 +116,7 @@ DecoderSpec parse_qwen2_moe(const JsonFields& config) {
   LayerSpec& layer = spec.kinds.front();
   layer.mixers.front().attention().qkv.bias = read_boolean(config, "qkv_bias", true);
   const MlpSpec& mlp = layer.mlps.front().mlp;
-  ExpertsSpec experts = moe_experts(config, {.absent_count = 60, .absent_used = 4}, 1408, mlp);
+  ExpertsSpec experts = moe_experts(config, {.absent_count = 60, .absent_top_k = 4}, 1408, mlp);
   experts.shared =
       mlp_like(mlp, mlp.name + ".shared_expert",
                read_size(config, "shared_expert_intermediate_size", 5632, 4 * kMaxWidth));
@@ -129,7 +129,7 @@ DecoderSpec parse_qwen2_moe(const JsonFields& config) {
 // No windows, and the weights of a token's experts always add up to 1.
 DecoderSpec parse_qwen3_vl_moe(const JsonFields& config) {
   DecoderSpec spec = qwen3_layout(config, kQwen3VlMoe);
-  ExpertsSpec experts = moe_experts(config, {.absent_count = 60, .absent_used = 4}, 1408,
+  ExpertsSpec experts = moe_experts(config, {.absent_count = 60, .absent_top_k = 4}, 1408,
                                     spec.kinds.front().mlps.front().mlp);
   experts.choice.normalized = true;
   experts.stacked_gate_up = experts.name + ".experts.gate_up_proj";
@@ -143,7 +143,7 @@ DecoderSpec parse_qwen3_moe(const JsonFields& config) {
   if (is_of_vl(config)) return parse_qwen3_vl_moe(config);
   DecoderSpec spec = qwen3_layout(config, kQwen3Moe);
   const auto layers = std::ssize(spec.layers);
-  const ExpertsSpec experts = moe_experts(config, {.absent_count = 128, .absent_used = 8}, 768,
+  const ExpertsSpec experts = moe_experts(config, {.absent_count = 128, .absent_top_k = 8}, 768,
                                           spec.kinds.front().mlps.front().mlp);
   if (read_boolean(config, "use_sliding_window", false))
     use_windows(spec, read_windows(config, 4096, layers));
@@ -169,7 +169,7 @@ DecoderSpec parse_mellum(const JsonFields& config) {
   const auto layers = std::ssize(spec.layers);
   const LayerSpec& layer = spec.kinds.front();
   ExpertsSpec experts =
-      moe_experts(config, {.absent_count = 64, .absent_used = 8}, 896, layer.mlps.front().mlp);
+      moe_experts(config, {.absent_count = 64, .absent_top_k = 8}, 896, layer.mlps.front().mlp);
   experts.choice.normalized = read_boolean(config, "norm_topk_prob", true);
   std::vector<bool> sparse = sparse_from(0, layers);
   const auto kinds = read_layer_types(config, layers, {"dense", "sparse"}, "mlp_layer_types");

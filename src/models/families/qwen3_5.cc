@@ -153,15 +153,15 @@ ExpertsSpec moe_experts(const JsonFields& c, const ExpertKeys& keys, const MlpSp
 DecoderSpec parse_qwen3_5_moe(const JsonFields& c) {
   DecoderSpec spec = qwen3_5_layout(c, kQwen35Moe);
   const ExpertsSpec experts =
-      moe_experts(c, {.absent_count = 256, .absent_used = 8}, spec.kinds.front().mlps.front().mlp);
+      moe_experts(c, {.absent_count = 256, .absent_top_k = 8}, spec.kinds.front().mlps.front().mlp);
   use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
   return spec;
 }
 
 DecoderSpec parse_next(const JsonFields& c) {
   DecoderSpec spec = qwen3_5_layout(c, kNext);
-  ExpertsSpec experts =
-      moe_experts(c, {.absent_count = 512, .absent_used = 10}, spec.kinds.front().mlps.front().mlp);
+  ExpertsSpec experts = moe_experts(c, {.absent_count = 512, .absent_top_k = 10},
+                                    spec.kinds.front().mlps.front().mlp);
   experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
   interleave_inputs(std::get<GatedDeltaNetSpec>(spec.kinds.back().mixers.front().mixer));
   use_experts(spec, experts, read_sparse_layers(c, std::ssize(spec.layers)));

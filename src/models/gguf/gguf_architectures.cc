@@ -263,6 +263,13 @@ std::vector<GgufArchitecture> llama_likes() {
   };
   for (GgufArchitecture& a : all)
     if (a.architecture == "Olmo3ForCausalLM") a.only_with = "attention.sliding_window";
+  return all;
+}
+
+// Others of such layers, some of whose keys follow from the tensors that are there, or are fixed.
+std::vector<GgufArchitecture> llama_likes_with_values() {
+  const Keys epsilon{{"attention.layer_norm_epsilon", "layer_norm_eps"}};
+  std::vector<GgufArchitecture> all;
   all.push_back(
       {"stablelm", "StableLmForCausalLM", "stablelm", keys(epsilon), names(kHeadNorms), {}});
   all.back().values = {{"partial_rotary_factor", "1"}};
@@ -457,7 +464,8 @@ std::vector<GgufArchitecture> sigmoid_experts() {
 const std::vector<GgufArchitecture>& gguf_architectures() {
   static const std::vector<GgufArchitecture> all = [] {
     std::vector<GgufArchitecture> list;
-    for (auto* rows : {softmax_experts, sigmoid_experts, llama_likes, gemmas, gpts})
+    for (auto* rows :
+         {softmax_experts, sigmoid_experts, llama_likes, llama_likes_with_values, gemmas, gpts})
       std::ranges::copy(rows(), std::back_inserter(list));
     return list;
   }();

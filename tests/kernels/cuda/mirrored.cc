@@ -306,7 +306,7 @@ class MirroredKernels final : public Kernels {
     RouterParams p = params;
     p.bias = m.read(params.bias, logits.cols);
     p.factors = m.read(params.factors, logits.cols);
-    const int64_t count = logits.rows * params.used;
+    const int64_t count = logits.rows * params.top_k;
     const ExpertChoices o{m.write(out.experts, count), m.write(out.weights, count)};
     logits = m.read(logits);
     m.run([&] { kernels_.route(logits, p, o); });
@@ -328,23 +328,23 @@ class MirroredKernels final : public Kernels {
     y = m.write(y);
     m.run([&] { kernels_.index_add(x, at, weights, y); });
   }
-  bool computes_experts(const ExpertWeights& weights, int64_t used) const override {
-    return kernels_.computes_experts(weights, used);
+  bool computes_experts(const ExpertWeights& weights, int64_t top_k) const override {
+    return kernels_.computes_experts(weights, top_k);
   }
-  void experts(Tensor x, const ExpertWeights& weights, int64_t used, const ExpertChoices& choices,
+  void experts(Tensor x, const ExpertWeights& weights, int64_t top_k, const ExpertChoices& choices,
                const SharedExpert& shared, Tensor y) const override {
     Mirror m;
     ExpertWeights w = weights;
     w.up = read(m, weights.up, weights.count);
     w.down = read(m, weights.down, weights.count);
-    const int64_t pairs = x.rows * used;
+    const int64_t pairs = x.rows * top_k;
     const ExpertChoices c{const_cast<int32_t*>(m.read(choices.experts, pairs)),
                           const_cast<float*>(m.read(choices.weights, pairs))};
     const SharedExpert s{shared.out.data == nullptr ? Tensor{} : m.read(shared.out),
                          shared.weights.data == nullptr ? Tensor{} : m.read(shared.weights)};
     y = m.write(y);
     x = m.read(x);  // or where y is
-    m.run([&] { kernels_.experts(x, w, used, c, s, y); });
+    m.run([&] { kernels_.experts(x, w, top_k, c, s, y); });
   }
   void soft_cap(Tensor x, float cap) const override {
     Mirror m;
