@@ -1,6 +1,7 @@
 #include "io/open_file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -43,6 +44,11 @@ bool direct_works(int fd, const struct statx& status, std::span<std::byte> scrat
   return calls.pread(fd, scratch.data(), kDirectAlignment, 0) != -EINVAL;
 }
 
+bool is_in_memory(int fd, const SystemCalls& calls) {
+  const int64_t type = calls.file_system(fd);
+  return type == TMPFS_MAGIC || type == RAMFS_MAGIC;
+}
+
 OpenFile open_one(const CheckpointFile& then, const ReaderOptions& options,
                   std::span<std::byte> scratch, const SystemCalls& calls) {
   // O_NONBLOCK: a FIFO that has taken the file's place must not block.
@@ -64,6 +70,7 @@ OpenFile open_one(const CheckpointFile& then, const ReaderOptions& options,
   struct statx status = stat_open(fd, file.path, calls);
   refuse_if_changed(status, then);
   if (file.direct) file.direct = direct_works(fd, status, scratch, calls);
+  file.copies = !file.direct || is_in_memory(fd, calls);
   // The flags are without O_NONBLOCK, which io_uring takes to mean "fail rather than wait for the
   // disk".
   int error = calls.set_flags(fd, file.direct ? O_DIRECT : 0);

@@ -18,6 +18,7 @@ struct OpenFile {
   std::string path;         // for messages
   uint64_t size = 0;        // bytes
   bool direct = false;      // opened with O_DIRECT, which works for kDirectAlignment
+  bool copies = false;      // a read copies from memory, or may: a thread has to do it
   bool drop_cache = false;  // its pages must leave the page cache again
   bool is_dummy = false;    // io/dummy.h; `fd` is none
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -24,6 +25,11 @@ int SystemCalls::open(const char* path, int flags, unsigned mode) const {
 
 int SystemCalls::statx(int fd, unsigned mask, struct statx* out) const {
   return or_errno(::statx(fd, "", AT_EMPTY_PATH, mask, out));
+}
+
+int64_t SystemCalls::file_system(int fd) const {
+  struct statfs status{};
+  return ::fstatfs(fd, &status) < 0 ? -errno : static_cast<int64_t>(status.f_type);
 }
 
 int SystemCalls::set_flags(int fd, int flags) const {

@@ -18,6 +18,7 @@ class SystemCalls {
   virtual ~SystemCalls() = default;
   virtual int open(const char* path, int flags, unsigned mode = 0) const;
   virtual int statx(int fd, unsigned mask, struct statx* out) const;
+  virtual int64_t file_system(int fd) const;       // its type, as statfs(2) numbers them
   virtual int set_flags(int fd, int flags) const;  // fcntl(F_SETFL)
   virtual int64_t pread(int fd, std::byte* to, size_t length, uint64_t offset) const;
   virtual int fadvise(int fd, uint64_t offset, uint64_t length, int advice) const;

@@ -1,4 +1,5 @@
-// The io_uring reader: every chunk of every slot is in flight at once, from one thread.
+// The io_uring reader: every chunk of every slot is in flight at once, from one thread. What is not
+// a disk's work is the kernel's threads': else this one would copy it when it submits the read.
 #include <cerrno>
 #include <deque>
 #include <thread>
@@ -128,6 +129,7 @@ void UringReader::start(const Chunk& chunk) {
     io_uring_prep_read(sqe, fd, chunk.to(), length, chunk.offset());
   }
   if (registered_files_) sqe->flags |= IOSQE_FIXED_FILE;
+  if (files_[chunk.file].copies) sqe->flags |= IOSQE_ASYNC;
   io_uring_sqe_set_data64(sqe, slots_.index_of(chunk));
   ++reads_started_;
 }
