@@ -185,8 +185,12 @@ void copy_tensor(const RankTensor& tensor, Copier& copier) {
 
 }  // namespace
 
+std::string sharded_state_file(int rank) {
+  return fmt::format("model-rank-{}-part-0.safetensors", rank);
+}
+
 void write_sharded_state(Model& model, const io::CheckpointIndex& index,
-                         const std::filesystem::path& directory, std::span<std::byte> block,
+                         const std::filesystem::path& file, std::span<std::byte> block,
                          const std::stop_token& stop) {
   const Binding binding = bind_tensors(model, index);
   const std::vector<RankTensor> tensors = tensors_of(binding);
@@ -196,9 +200,7 @@ void write_sharded_state(Model& model, const io::CheckpointIndex& index,
     return io::TensorToWrite{tensors[i].name, tensors[i].parts.front().stored->dtype,
                              tensors[i].shape()};
   };
-  const int rank = model.root->rank().rank;
-  io::SafetensorsWriter out(directory / fmt::format("model-rank-{}-part-0.safetensors", rank),
-                            tensors.size(), described, written, stop);
+  io::SafetensorsWriter out(file, tensors.size(), described, written, stop);
   copier.use(out);
   for (const RankTensor& tensor : tensors) copy_tensor(tensor, copier);
   out.finish();

@@ -7,17 +7,19 @@
 #include <filesystem>
 #include <span>
 #include <stop_token>
+#include <string>
 
 #include "src/models/registry.h"
 
 namespace sluice {
 
-// Writes the file of the model's rank, model-rank-RANK-part-0.safetensors, to `directory`. `model`
-// has been built for that rank from the tensors of `index`. `block`: for what is copied. Throws
-// Error(refused) for weights that are stored quantized, Error(runtime) where files cannot be read
-// or written.
+// The name of a rank's file.
+std::string sharded_state_file(int rank);
+// Writes the file of the model's rank. `model` has been built for that rank from the tensors of
+// `index`. `block`: for what is copied. Throws Error(refused) for weights that are stored
+// quantized, Error(runtime) where files cannot be read or written.
 void write_sharded_state(Model& model, const io::CheckpointIndex& index,
-                         const std::filesystem::path& directory, std::span<std::byte> block,
+                         const std::filesystem::path& file, std::span<std::byte> block,
                          const std::stop_token& stop);
 
 }  // namespace sluice

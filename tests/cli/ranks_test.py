@@ -142,6 +142,15 @@ class RanksTest(Case):
             self.assert_fails(3, "is stored quantized", "shard", SOURCE / "tests/data/formats/gptq_int3",
                               "--tensor-parallel-size", "2", "--out", f"{folder}/other")
             self.assert_fails(2, "config.json", "shard", f"{folder}", "--tensor-parallel-size", "2", "--out", f"{folder}/x")
+            self.assertEqual(sorted(os.listdir(folder)), ["cut"])
+            large = shutil.copytree(model, f"{folder}/large")
+            with open(f"{large}/notes.txt", "wb") as notes:
+                notes.truncate(2 << 20)
+            limited = f"ulimit -f 1024; exec {SLUICE} shard {large} --tensor-parallel-size 2 --out {folder}/x"
+            done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=HANGS)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("cannot be written", done.stderr)
+            self.assertEqual(sorted(os.listdir(folder)), ["cut", "large"])
 
     def test_a_rank_that_does_not_come_is_named(self):
         launcher = subprocess.Popen([*launch(3)[:-1], os.environ["SLUICE_LATE_RANK"]], stderr=subprocess.PIPE, text=True)

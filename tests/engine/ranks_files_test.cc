@@ -19,7 +19,8 @@ std::optional<Error> cut_files(const fs::path& model, int size, const fs::path& 
   try {
     for (int r = 0; r < size; ++r) {
       Checkpoint checkpoint(model, {}, true, {r, size}, false, {});
-      write_sharded_state(checkpoint.model(), checkpoint.index(), to, block.bytes(), {});
+      write_sharded_state(checkpoint.model(), checkpoint.index(), to / sharded_state_file(r),
+                          block.bytes(), {});
     }
   } catch (const Error& e) {
     return e;
