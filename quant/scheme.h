@@ -27,8 +27,8 @@ struct QuantScheme {
   ScaleGroup group = ScaleGroup::none;
   DType codes = DType::f8_e4m3;   // unless group is none
   int64_t most_cols = INT64_MAX;  // that the kernels can sum
-  bool quantized_input =
-      false;                  // as in WeightFormat; without a group, of weights as they are stored
+  // As in WeightFormat; without a group, of layers whose weights stay as they are stored.
+  bool quantized_input = false;
   WeightFormat grouped = {};  // of grouped codes, but for the layout; else without scales
 
   // Returns the format of a weight that is stored as `stored` (f32, f16, bf16).
@@ -39,10 +39,10 @@ struct QuantScheme {
 // Every scheme (quant/scheme.cc), in the order in which help texts list them: those of whole
 // elements, then those of grouped codes.
 std::span<const QuantScheme> quant_schemes();
+std::span<const QuantScheme> element_schemes();  // the former
 // q8_activations, which changes no weight: layers whose weights are stored in groups of integers
 // round their inputs to 8 bits.
 const QuantScheme& rounded_inputs_scheme();
-std::span<const QuantScheme> element_schemes();  // the former of those two
 // Any of these, or nullopt for an unknown name. "fp8" is the best FP8 for the CPU, fp8_per_channel;
 // "int4" is int4_g128.
 std::optional<QuantScheme> find_quant_scheme(std::string_view name);
