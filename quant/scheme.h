@@ -27,7 +27,7 @@ struct QuantScheme {
   ScaleGroup group = ScaleGroup::none;
   DType codes = DType::f8_e4m3;   // unless group is none
   int64_t most_cols = INT64_MAX;  // that the kernels can sum
-  // As in WeightFormat; without a group, of layers whose weights stay as they are stored.
+  // The same as in WeightFormat; without a group, of layers whose weights stay as they are stored.
   bool quantized_input = false;
   WeightFormat grouped = {};  // of grouped codes, but for the layout; else without scales
 
