@@ -461,6 +461,9 @@ class Kernels {
   // x = cap * tanh(x / cap)
   virtual void soft_cap(Tensor x, float cap) const = 0;
 
+  // x = min(max(x, -limit), limit), where NaN stays.
+  virtual void clamp(Tensor x, float limit) const = 0;
+
   // out[i]: the largest logit of row i, of the lowest id among equals; where any is NaN, NaN and
   // id 0. All in the device's memory.
   virtual void likeliest(Tensor logits, std::span<TokenLogit> out) const = 0;

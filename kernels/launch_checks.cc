@@ -281,6 +281,11 @@ void check_soft_cap(const Tensor& x, float cap) {
   check(cap > 0, "soft_cap: cap is positive");
 }
 
+void check_clamp(const Tensor& x, float limit) {
+  check_activations(x);
+  check(limit > 0, "clamp: limit is positive");
+}
+
 void check_activate(const ActivationParams& activation, const Tensor& x, const Tensor& up,
                     const Tensor& out) {
   check_same_shape(x, out);

@@ -14,4 +14,9 @@ void CpuKernels::soft_cap(Tensor x, float cap) const {
   for_rows(x, [&](int64_t row) { ops_.soft_cap(x.row<float>(row), cap, x.cols); });
 }
 
+void CpuKernels::clamp(Tensor x, float limit) const {
+  check_clamp(x, limit);
+  for_rows(x, [&](int64_t row) { ops_.clamp(x.row<float>(row), limit, x.cols); });
+}
+
 }  // namespace sluice

@@ -239,6 +239,8 @@ void CudaKernels::experts(Tensor x, const ExpertWeights& weights, int64_t top_k,
 
 void CudaKernels::soft_cap(Tensor x, float cap) const { cuda::soft_cap(x, cap, stream_.handle()); }
 
+void CudaKernels::clamp(Tensor x, float limit) const { cuda::clamp(x, limit, stream_.handle()); }
+
 namespace {
 
 // Prompts are known by their chunks, other rows by themselves, so that steps of as many rows are

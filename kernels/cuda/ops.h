@@ -31,6 +31,7 @@ void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor si
 void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out, Stream stream);
 void scale(Tensor x, float factor, const float* by, Stream stream);
 void soft_cap(Tensor x, float cap, Stream stream);
+void clamp(Tensor x, float limit, Stream stream);
 void sum_squares(Tensor x, Tensor sums, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
 void route(Tensor logits, const RouterParams& params, const ExpertChoices& out, Stream stream);

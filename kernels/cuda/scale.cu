@@ -6,33 +6,40 @@
 namespace sluice::cuda {
 namespace {
 
+enum class Elementwise : uint8_t { scale, soft_cap, clamp };
+
 struct ScaleArgs {
   float* x;
   int64_t stride, cols;
-  float factor;     // or the cap
+  float factor;     // or the cap, or the limit
   const float* by;  // null: none
 };
 
-template <int kWidth, bool kCap>
+template <Elementwise kOp>
+__device__ float apply(float x, float factor) {
+  if constexpr (kOp == Elementwise::scale) return x * factor;
+  if constexpr (kOp == Elementwise::soft_cap) return factor * tanhf(x / factor);
+  return x < -factor ? -factor : x > factor ? factor : x;
+}
+
+template <int kWidth, Elementwise kOp>
 __global__ void __launch_bounds__(kElementwiseThreads) scale_kernel(ScaleArgs a) {
   const int64_t c = elementwise_column(kWidth);
   if (c >= a.cols) return;
   float* at = a.x + blockIdx.x * a.stride + c;
   const float factor = a.by != nullptr ? a.factor * *a.by : a.factor;
   auto v = load_as<Vec<float, kWidth>>(at);
-  for (int i = 0; i < kWidth; ++i)
-    v.at[i] = kCap ? factor * tanhf(v.at[i] / factor) : v.at[i] * factor;
+  for (int i = 0; i < kWidth; ++i) v.at[i] = apply<kOp>(v.at[i], factor);
   store_as(at, v);
 }
 
-template <bool kCap>
+template <Elementwise kOp>
 void launch_scale(Tensor x, float factor, const float* by, Stream stream) {
   if (x.rows == 0 || x.cols == 0) return;
   const ScaleArgs args{x.row<float>(0), x.stride, x.cols, factor, by};
   with_width(
       [&](auto width) {
-        launch(scale_kernel<width(), kCap>, elementwise_launch(x.rows, x.cols, width), stream,
-               args);
+        launch(scale_kernel<width(), kOp>, elementwise_launch(x.rows, x.cols, width), stream, args);
       },
       x);
 }
@@ -41,12 +48,17 @@ void launch_scale(Tensor x, float factor, const float* by, Stream stream) {
 
 void scale(Tensor x, float factor, const float* by, Stream stream) {
   check_same_shape(x, x);
-  launch_scale<false>(x, factor, by, stream);
+  launch_scale<Elementwise::scale>(x, factor, by, stream);
 }
 
 void soft_cap(Tensor x, float cap, Stream stream) {
   check_soft_cap(x, cap);
-  launch_scale<true>(x, cap, nullptr, stream);
+  launch_scale<Elementwise::soft_cap>(x, cap, nullptr, stream);
+}
+
+void clamp(Tensor x, float limit, Stream stream) {
+  check_clamp(x, limit);
+  launch_scale<Elementwise::clamp>(x, limit, nullptr, stream);
 }
 
 }  // namespace sluice::cuda

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/launch_checks.h"
@@ -19,6 +20,16 @@ void ReferenceKernels::soft_cap(Tensor x, float cap) const {
     for (int64_t c = 0; c < x.cols; ++c) {
       float& v = x.row<float>(r)[c];
       v = static_cast<float>(cap * std::tanh(double{v} / cap));
+    }
+  }
+}
+
+void ReferenceKernels::clamp(Tensor x, float limit) const {
+  check_clamp(x, limit);
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t c = 0; c < x.cols; ++c) {
+      float& v = x.row<float>(r)[c];
+      v = std::clamp(v, -limit, limit);
     }
   }
 }

@@ -376,7 +376,7 @@ EncodeArgs EncodeQueue::plane_args(const Move& move, EncodeArgs args) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
   const int64_t sharing = tensor.plane().row_outputs;
-  args.source_stride = static_cast<int64_t>(stored_row_bytes(tensor, piece));
+  args.source_stride = static_cast<int64_t>(stored_row_bytes(tensor));
   args.sharing = sharing;
   args.flat = tensor.plane().flat;
   args.factor = tensor.plane().factor;
@@ -423,7 +423,7 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   // Bytes from one output to the next, as they are stored.
   const bool rows = !tensor.transposed && !piece.vector;
   auto output =
-      static_cast<int64_t>(tensor.matrix->kept ? stored_row_bytes(tensor, piece)
+      static_cast<int64_t>(tensor.matrix->kept ? stored_row_bytes(tensor)
                                                : row_bytes(args.stored, rows ? piece.cols : 1));
   if (is_exchanged && rows) output = in_file;
   set_rows(piece, output, args);

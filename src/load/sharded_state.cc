@@ -19,6 +19,7 @@ namespace {
 struct Part {
   const io::StoredTensor* stored = nullptr;
   const Piece* piece = nullptr;
+  uint64_t begin = 0;  // file offset of its matrix
 
   int64_t first() const {
     return piece->stored_output(piece->vector ? piece->cut.col : piece->cut.row);
@@ -89,7 +90,7 @@ std::vector<RankTensor> tensors_of(const Binding& binding) {
     if (name.empty()) name = piece.source;
     const auto [at, is_new] = by_name.try_emplace(name, all.size());
     if (is_new) all.push_back({std::move(name), {}});
-    all[at->second].parts.push_back({t.stored, &piece});
+    all[at->second].parts.push_back({t.stored, &piece, t.matrix_begin(piece)});
   }
   for (RankTensor& tensor : all) {
     const bool one_source = std::ranges::all_of(
@@ -153,10 +154,6 @@ void copy_outputs(const Part& part, int64_t input, Copier& copier) {
   const io::StoredTensor& stored = *part.stored;
   const Piece& piece = *part.piece;
   const auto element = static_cast<uint64_t>(dtype_bytes(stored.dtype));
-  uint64_t matrix = stored.offset;
-  if (piece.view.index)
-    matrix += stored.bytes / static_cast<uint64_t>(stored.shape[0]) *
-              static_cast<uint64_t>(*piece.view.index);
   const int64_t first = piece.vector ? piece.cut.col : piece.cut.row;
   const bool elements = piece.vector || piece.view.transposed;
   for (int64_t o = first; o < first + part.outputs(); ++o) {
@@ -165,7 +162,7 @@ void copy_outputs(const Part& part, int64_t input, Copier& copier) {
                            ? input * stored.shape[stored.shape.size() - 1] + output
                        : piece.vector ? output
                                       : output * piece.cols + piece.cut.col;
-    copier.copy(stored.file, matrix + static_cast<uint64_t>(at) * element,
+    copier.copy(stored.file, part.begin + static_cast<uint64_t>(at) * element,
                 elements ? element : static_cast<uint64_t>(piece.cut.cols) * element);
   }
 }

@@ -89,6 +89,17 @@ void norm_outputs(LayerSpec& layer) {
   mlp.output_norm.name = layer.name + ".post_feedforward_layernorm";
 }
 
+void norm_stream(DecoderSpec& spec) {
+  LayerSpec& layer = spec.kinds.front();
+  layer.mixers.front().stream_norm = std::exchange(layer.mixers.front().norm, {});
+  layer.mlps.front().stream_norm = std::exchange(layer.mlps.front().norm, {});
+  LayerSpec last = layer;
+  spec.norm = std::exchange(last.mlps.front().stream_norm, {});
+  spec.norm.name = name_in_layer(spec.norm.name, std::ssize(spec.layers) - 1);
+  spec.layers.back() = 1;
+  spec.kinds.push_back(std::move(last));
+}
+
 void use_plain_mlp(MlpSpec& mlp, std::string_view up, std::string_view down) {
   mlp.up = one_linear(fmt::format("{}.{}", mlp.name, up), mlp.up.bias);
   mlp.down = one_linear(fmt::format("{}.{}", mlp.name, down), mlp.down.bias);

@@ -51,6 +51,10 @@ void fuse(LinearSpec& linear, const std::string& name,
 // post_feedforward_layernorm.
 void norm_outputs(LayerSpec& layer);
 
+// Blocks read the stream as it is, and it is normed once their output is added, by the norms that
+// they had before. The last of these is the model's. Of a model with one kind of layer.
+void norm_stream(DecoderSpec& spec);
+
 // activation(up x) in the place of a gated MLP's, under these names in the layer's MLP.
 void use_plain_mlp(MlpSpec& mlp, std::string_view up, std::string_view down);
 

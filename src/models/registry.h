@@ -46,6 +46,7 @@ std::vector<Family> bamba_families();
 std::vector<Family> bloom_families();
 std::vector<Family> cohere_families();
 std::vector<Family> cwm_families();
+std::vector<Family> dbrx_families();
 std::vector<Family> deepseek_families();
 std::vector<Family> dots1_families();
 std::vector<Family> ernie4_5_families();

@@ -121,6 +121,7 @@ bool describe(Binding& binding, const Claims& claims, const ModelFiles& files,
   for (uint32_t t : claims.tensors) {
     TensorPlan& tensor = binding.tensors[t];
     tensor.matrix = matrix;
+    tensor.matrices = static_cast<uint32_t>(std::max<int64_t>(expected.stack, 1));
     if (tensor.plane().tensor != nullptr) tensor.stored = tensor.plane().tensor;
   }
   return true;

@@ -345,7 +345,8 @@ ReadPlan lay_out_part(const ReadPlan& plan, uint32_t tensor, int64_t first, int6
   ParamPlan p{.param = &part, .format = whole.format};
   p.bytes = weight_bytes(p.format, part.rows, part.cols);
   p.storage = storage_bytes(p.format, part.rows, part.cols);
-  TensorPlan t{.stored = of.stored, .group = of.group, .matrix = of.matrix};
+  TensorPlan t{
+      .stored = of.stored, .group = of.group, .matrix = of.matrix, .matrices = of.matrices};
   t.amax_known = of.amax_known;
   place_rows(result, p, t);
   result.params.push_back(p);

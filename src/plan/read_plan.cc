@@ -84,7 +84,7 @@ io::Extent ReadPlan::other_extent(const Move& codes, uint32_t other) const {
   const auto row = [&](int64_t at) {
     return static_cast<uint64_t>(t.plane().row_of(piece.stored_output(piece.cut.row + at)));
   };
-  const uint64_t bytes = stored_row_bytes(t, piece);
+  const uint64_t bytes = stored_row_bytes(t);
   const uint64_t first = row(codes.first_row), end = row(codes.first_row + codes.rows - 1) + 1;
   // The last row may be shorter.
   const uint64_t begin = t.matrix_begin(piece) + first * bytes;
@@ -108,16 +108,14 @@ size_t planes_in_spill(const WeightFormat& format) {
 }
 
 uint64_t TensorPlan::matrix_begin(const Piece& of) const {
-  const auto matrices = static_cast<uint64_t>(of.view.index ? stored->shape[0] : 1);
   return stored->offset +
          stored->bytes / matrices * static_cast<uint64_t>(of.view.index.value_or(0));
 }
 
-uint64_t stored_row_bytes(const TensorPlan& t, const Piece& piece) {
+uint64_t stored_row_bytes(const TensorPlan& t) {
   if (t.plane().row_bytes > 0) return t.plane().row_bytes;
-  const auto matrices = static_cast<uint64_t>(piece.view.index ? t.stored->shape[0] : 1);
   const int64_t rows = t.plane().row_of(t.matrix->outputs - 1) + 1;
-  return t.stored->bytes / matrices / static_cast<uint64_t>(rows);
+  return t.stored->bytes / t.matrices / static_cast<uint64_t>(rows);
 }
 
 TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFile& rows) {
@@ -125,7 +123,6 @@ TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFi
   if (codes.origin == Origin::spill)
     cost.fixed = (planes_in_spill(plan.params[codes.param].format) - 1) * 2 * io::kDirectAlignment;
   const ParamPlan& param = plan.params[codes.param];
-  const Piece& piece = param.param->pieces[codes.piece];
   if (codes.origin == Origin::checkpoint && plan.has_part_of_rows(codes)) {
     const size_t planes = planes_in_spill(param.format);
     uint64_t packed = 0;
@@ -137,10 +134,10 @@ TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFi
   }
   for (uint32_t k = 0; k < codes.others; ++k) {
     const TensorPlan& other = plan.tensors[codes.first_other + k];
-    const uint64_t bytes = stored_row_bytes(other, piece);
+    const uint64_t bytes = stored_row_bytes(other);
     // A row in the file may reach over the outputs between two runs. The first and the last row of
     // this plane may be shared with outputs that are not read.
-    const uint64_t outputs = ceil_div(rows.row_bytes, stored_row_bytes(codes, piece));
+    const uint64_t outputs = ceil_div(rows.row_bytes, stored_row_bytes(codes));
     const auto sharing = static_cast<uint64_t>(other.plane().row_outputs);
     cost.fixed += 2 * bytes + 2 * io::kDirectAlignment;
     if (sharing > 0) cost.row += ceil_div(outputs * bytes, sharing);
@@ -192,7 +189,7 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
   }
   const Piece& piece = params[t.param].param->pieces[t.piece];
   const uint64_t row = t.matrix->kept
-                           ? stored_row_bytes(t, piece) * static_cast<uint64_t>(cut.cols) /
+                           ? stored_row_bytes(t) * static_cast<uint64_t>(cut.cols) /
                                  static_cast<uint64_t>(piece.cols)
                            : row_bytes(t.stored->dtype, cut.cols);
   return static_cast<uint64_t>(cut.rows) * row;

@@ -105,6 +105,7 @@ struct TensorPlan {
   // A scale of the tensor: spans to see before the first can be encoded. The tensor is read twice
   // when it exceeds the ring. Also for transposed tensors whose rows have scales of their own.
   uint32_t measure_spans = 0;
+  uint32_t matrices = 1;  // of the stored tensor: more in a stack
   bool read_twice = false;
   uint64_t amax_offset = 0;  // transposed: of float32[rows] in an area of plan.row_amax
   bool amax_known = false;   // and the largest value is given
@@ -286,7 +287,7 @@ Weight host_tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
 size_t planes_in_spill(const WeightFormat& format);
 
 // Bytes of a row of one of a matrix's tensors, as they are stored.
-uint64_t stored_row_bytes(const TensorPlan& tensor, const Piece& piece);
+uint64_t stored_row_bytes(const TensorPlan& tensor);
 
 // Bounds of the bytes of a slot that some rows of codes need with the other planes' rows.
 struct TileCost {

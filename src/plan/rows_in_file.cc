@@ -18,12 +18,10 @@ struct MatrixInFile {
 MatrixInFile matrix_of(const TensorPlan& t, const Piece& piece) {
   const io::StoredTensor& stored = *t.stored;
   MatrixInFile m;
-  uint64_t bytes = stored.bytes;
-  if (piece.view.index) bytes /= static_cast<uint64_t>(stored.shape[0]);
   m.begin = t.matrix_begin(piece);
-  m.end = m.begin + bytes;
+  m.end = m.begin + stored.bytes / t.matrices;
   if (t.matrix->kept) {
-    m.row_bytes = stored_row_bytes(t, piece);
+    m.row_bytes = stored_row_bytes(t);
     return m;
   }
   const int64_t cols = piece.vector   ? 1
@@ -41,7 +39,7 @@ constexpr int64_t kFewestColumns = 32;
 uint64_t skipped_bytes(const TensorPlan& t, const Piece& piece) {
   if (t.source > 0) return 0;  // encoding skips them
   if (!t.matrix->kept) return row_bytes(t.stored->dtype, piece.cut.col);
-  return stored_row_bytes(t, piece) * static_cast<uint64_t>(piece.cut.col) /
+  return stored_row_bytes(t) * static_cast<uint64_t>(piece.cut.col) /
          static_cast<uint64_t>(piece.cols);
 }
 
@@ -63,7 +61,7 @@ RowsInFile input_rows(const TensorPlan& t, const Piece& piece) {
 RowsInFile shared_rows(const TensorPlan& t, const Piece& piece) {
   const auto row = [&](int64_t at) { return t.plane().row_of(piece.stored_output(at)); };
   const int64_t first = row(piece.cut.row), end = row(piece.cut.row + piece.cut.rows - 1) + 1;
-  const uint64_t row_bytes = stored_row_bytes(t, piece);
+  const uint64_t row_bytes = stored_row_bytes(t);
   return {.begin = t.matrix_begin(piece) + static_cast<uint64_t>(first) * row_bytes,
           .row_bytes = row_bytes,
           .rows = end - first,

@@ -11,15 +11,15 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, BloomConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
-                          CohereConfig, CwmConfig,
+from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, AriaTextConfig, BioGptConfig, BloomConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
+                          CohereConfig, CwmConfig, DbrxConfig,
                           DeepseekV32Config, ExaoneConfig, ExaoneMoeConfig, FalconConfig, FalconH1Config,
-                          FalconMambaConfig, FlexOlmoConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Glm4Config,
+                          FalconMambaConfig, FlexOlmoConfig, FlintConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Glm4Config,
                           Glm4MoeConfig, GlmConfig, GlmMoeDsaConfig, GraniteConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
                           GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config, HeliumConfig, HyperCLOVAXConfig,
                           Jais2Config, JambaConfig, Lfm2Config, LlamaConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config,
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
-                          OlmoConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
+                          OlmoConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
                           StableLmConfig, VaultGemmaConfig, YoutuConfig)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -38,11 +38,13 @@ MODELS = {
     "apertus": ApertusConfig(**SMALL, rope_parameters={"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
                                                        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                                        "original_max_position_embeddings": 32}),
+    "aria": AriaTextConfig(**GROUPED | {"intermediate_size": 16}, moe_num_experts=4, moe_topk=2, mlp_bias=True),
     "axk1": AXK1Config(**LATENT | {"num_hidden_layers": 3}, n_group=2, topk_group=1),
     "bailing_moe": GraniteMoeSharedConfig(**GROUPED | {"intermediate_size": 16}, num_local_experts=4, num_experts_per_tok=2,
                                           shared_intermediate_size=32, attention_multiplier=6**-0.5),
     "bailing_moe_v2": Glm4MoeConfig(**ROUTED, n_routed_experts=4, n_group=2, topk_group=1, n_shared_experts=2, routed_scaling_factor=1.5,
                                     first_k_dense_replace=1, use_qk_norm=True, num_nextn_predict_layers=0),
+    "biogpt": BioGptConfig(**{k: v for k, v in TINY.items() if k != "num_key_value_heads"}),
     "bloom": BloomConfig(**COMMON, hidden_size=48, n_layer=2, n_head=6),
     "chatglm": GlmConfig(**GROUPED, head_dim=8),
     "cohere": CohereConfig(**SMALL, use_qk_norm=True, logit_scale=0.25),
@@ -52,6 +54,10 @@ MODELS = {
                                     prefix_dense_intermediate_size=40, sliding_window=16, sliding_window_pattern=2, logit_scale=0.25),
     "codegen": CodeGenConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, rotary_dim=4, n_inner=40, n_positions=256),
     "cwm": CwmConfig(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, sliding_window=16),
+    "dbrx": DbrxConfig(**COMMON, d_model=24, n_heads=4, n_layers=2, max_seq_len=256,
+                       attn_config={"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 500000.0},
+                       rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+                       ffn_config={"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2}),
     "deepseek_v32": DeepseekV32Config(**LATENT, n_group=2, topk_group=1, index_topk=13),
     "exaone": ExaoneConfig(**GROUPED, layer_norm_epsilon=1e-4),
     "exaone_moe": ExaoneMoeConfig(**ROUTED, num_experts=4, sliding_window=16, sliding_window_pattern=2, n_group=2, topk_group=1),
@@ -69,6 +75,7 @@ MODELS = {
     "falcon_mamba": FalconMambaConfig(**COMMON, hidden_size=36, num_hidden_layers=2, state_size=16, expand=16, intermediate_size=60,
                                       conv_kernel=3, time_step_rank=12, mixer_rms_eps=1e-3, tie_word_embeddings=False),
     "flex_olmo": FlexOlmoConfig(**GROUPED | {"intermediate_size": 16}, num_experts=4, num_experts_per_tok=2),
+    "flint": FlintConfig(**ROUTED | {"num_hidden_layers": 5}, num_experts=4, shared_expert_intermediate_size=24, sliding_window=16),
     "glm4": Glm4Config(**SMALL, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                                                                "partial_rotary_factor": 0.5}),
     "glm4_moe": Glm4MoeConfig(**SMALL | {"num_hidden_layers": 3}, head_dim=16, moe_intermediate_size=24, n_routed_experts=8,
@@ -113,17 +120,19 @@ MODELS = {
                                                                          "qk_rope_head_dim", "v_head_dim")} | SMALL | {"num_key_value_heads": 6},
                                dim_model_base=24),
     "mixtral": MixtralConfig(**SMALL | {"intermediate_size": 40}, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
-    "mpt": MptConfig(**COMMON, d_model=24, n_layers=2, n_heads=3, max_seq_len=256),
+    "mpt": MptConfig(**COMMON, d_model=24, n_layers=2, n_heads=3, max_seq_len=256, attn_config={"clip_qkv": 1.5}),
     "nanochat": NanoChatConfig(**GROUPED, final_logit_softcapping=5.0),
     "nemotron": NemotronConfig(**GROUPED, head_dim=8),
     "nemotron_h": NemotronHConfig(**SMALL | {"num_hidden_layers": 4}, head_dim=16, mamba_num_heads=6, mamba_head_dim=10, n_groups=2,
                                   ssm_state_size=12, conv_kernel=3, use_bias=True, time_step_min=0.4, time_step_limit=(0.0, 0.5),
                                   layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"]),
-    "olmo": OlmoConfig(**GROUPED),
+    "olmo": OlmoConfig(**GROUPED, clip_qkv=1.5),
     "olmo3": Olmo3Config(**FOUR, sliding_window=16, rope_parameters={
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "attention_factor": 1.2,
                            "original_max_position_embeddings": 32, "beta_fast": 32, "beta_slow": 1},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}),
+    "olmoe": OlmoeConfig(**GROUPED | {"intermediate_size": 16}, num_experts=4, num_experts_per_tok=2, clip_qkv=1.5),
+    "openai_gpt": OpenAIGPTConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, n_positions=256),
     "persimmon": PersimmonConfig(**TINY | {"num_attention_heads": 3}),
     "phi": PhiConfig(**SMALL, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
     "phi_tied": PhiConfig(**SMALL, qk_layernorm=True, tie_word_embeddings=True),
@@ -260,12 +269,17 @@ def greedy(model, ids):
     return out[len(ids):], min(margins)
 
 
+def experts_of(outputs):
+    """Of a router: the last of its outputs; of DBRX's, which has logits alone, the two largest."""
+    return outputs[-1] if isinstance(outputs, tuple) else outputs.topk(2).indices
+
+
 def watch_choices(model):
     """A list that each run appends the chosen experts of each layer to."""
     chosen = []
     for module in model.modules():
         if type(module).__name__.endswith(("Router", "router")):
-            module.register_forward_hook(lambda _, inputs, outputs: chosen.append(outputs[-1].sort().values))
+            module.register_forward_hook(lambda _, inputs, outputs: chosen.append(experts_of(outputs).sort().values))
     return chosen
 
 

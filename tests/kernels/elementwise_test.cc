@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
@@ -244,6 +245,22 @@ TEST_P(Elementwise, ScaleAndSoftCapEqualTheReference) {
     reference->soft_cap(expected.tensor(), 8);
     expect_near(x, expected, 2e-6f, 2e-6f);
     EXPECT_NEAR(x.at(0, 0), 8 * std::tanh(before.at(0, 0) / 8), 1e-5);
+  }
+}
+
+TEST_P(Elementwise, ClampsBetweenBothLimits) {
+  Random random("Elementwise.ClampsBetweenBothLimits");
+  for (const auto& [n, cols] : sizes(random)) {
+    Matrix x = Matrix::random(n, cols, random, 3);
+    x.at(0, 0) = std::numeric_limits<float>::quiet_NaN();
+    const Matrix before = x;
+    backend->clamp(x.tensor(), 1.5f);
+    EXPECT_TRUE(std::isnan(x.at(0, 0)));
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t c = r == 0 ? 1 : 0; c < cols; ++c)
+        ASSERT_EQ(x.at(r, c), std::clamp(before.at(r, c), -1.5f, 1.5f));
+    }
+    EXPECT_TRUE(x.gaps_untouched());
   }
 }
 

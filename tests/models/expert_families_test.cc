@@ -86,7 +86,9 @@ TEST(ExpertFamilies, WhatCannotBeIsRefused) {
       {"MixtralForCausalLM", Json::object(), "num_local_experts", 0},
       {"Glm4MoeForCausalLM", glm, "n_group", 3},
       {"Dots1ForCausalLM", dots, "n_shared_experts", nullptr},
-      {"OlmoeForCausalLM", Json::object(), "clip_qkv", 8},
+      {"OlmoeForCausalLM", Json::object(), "clip_qkv", 0},
+      {"DbrxForCausalLM", Json::object(), "ffn_config", {{"moe_normalize_expert_weights", 2}}},
+      {"DbrxForCausalLM", Json::object(), "attn_config", {{"kv_n_heads", 3}}},
       {"NemotronHForCausalLM", nemotron, "moe_latent_size", 8}};
   for (const auto& [family, fields, key, value] : cases) {
     Json config = fields;

@@ -312,6 +312,9 @@ TEST(Gguf, ModelsWithExpertsAreThoseOfTheHub) {
   EXPECT_EQ(gate->shape, (Shape{1, 8}));
 
   EXPECT_EQ(open(dir, tiny("qwen3moe"))->config()["norm_topk_prob"], true);
+  const GgufBuilder clamped = tiny("olmoe").number("olmoe.attention.clamp_kqv", 7.5F);
+  const DecoderSpec olmoe = read_model(*open(dir, clamped)).spec;
+  EXPECT_EQ(olmoe.layer(0).mixers.front().attention().clip, 7.5F);
   GgufBuilder more = tiny("glm4moe", {1, 1, 1});
   more.number("glm4moe.nextn_predict_layers", uint32_t{1})
       .tensor("blk.0.exp_probs_b.bias", {4}, kF32, std::string(16, 'b'));

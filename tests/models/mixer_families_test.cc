@@ -1,4 +1,4 @@
-// Fields of config.json that families with states or latent attention read.
+// Fields of config.json that families with states, latent attention or clamped queries read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -128,6 +128,29 @@ TEST(MixerFamilies, LayersAndChannelsOfMambaAsConfigJsonSays) {
   const auto& mamba = std::get<MambaSpec>(falcon.kinds.front().mixers.front().mixer);
   EXPECT_EQ(mamba.channels.size, 8192);
   EXPECT_EQ(mamba.step_rank, 256);
+}
+
+TEST(MixerFamilies, QueriesKeysAndValuesMayBeClamped) {
+  const auto clip = [](const char* family, const Json& fields) {
+    return parse_family(family, fields).kinds.front().mixers.front().attention().clip;
+  };
+  for (const char* family : {"OlmoForCausalLM", "OlmoeForCausalLM"}) {
+    EXPECT_EQ(clip(family, Json::object()), 0);
+    EXPECT_EQ(clip(family, {{"clip_qkv", nullptr}}), 0);
+    EXPECT_EQ(clip(family, {{"clip_qkv", 8}}), 8);
+    EXPECT_THAT(refusal(family, {{"clip_qkv", 0}}), HasSubstr("clip_qkv"));
+  }
+  EXPECT_EQ(clip("MptForCausalLM", {{"attn_config", {{"clip_qkv", 6}}}}), 6);
+  EXPECT_EQ(clip("MptForCausalLM", {{"attn_config", {{"clip_qkv", 0}}}}), 0);  // as in transformers
+  EXPECT_EQ(clip("DbrxForCausalLM", {{"attn_config", {{"clip_qkv", 8}}}}), 8);
+}
+
+// transformers saves the base of DBRX's rope twice, the default one in the rope fields.
+TEST(MixerFamilies, DbrxHasTheRopeOfItsAttentionSettings) {
+  const Json config{{"attn_config", {{"rope_theta", 500000}}},
+                    {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000}}}};
+  EXPECT_EQ(parse_family("DbrxForCausalLM", config).ropes.front().theta, 500000);
+  EXPECT_EQ(parse_family("DbrxForCausalLM", Json::object()).ropes.front().theta, 10000);
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ float sum_squares(const float* x, int64_t count);
 void add(float* x, const float* y, int64_t count);
 void scale(float* x, float factor, int64_t count);
 void soft_cap(float* x, float cap, int64_t count);
+void clamp(float* x, float limit, int64_t count);
 void causal_conv(const ConvJob& job);
 void scan(const ScanJob& job);
 void selective_scan(const SelectiveJob& job);

@@ -14,4 +14,8 @@ void soft_cap(float* x, float cap, int64_t count) {
   if (left > 0) store_some(x + i, cap * tanh(load_some(x + i, left, 0) / cap), left);
 }
 
+void clamp(float* x, float limit, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) x[i] = x[i] < -limit ? -limit : x[i] > limit ? limit : x[i];
+}
+
 }  // namespace sluice::cpu::SLUICE_ISA

@@ -42,6 +42,7 @@ constexpr Ops vector_ops(const char* name) {
       .add = add,
       .scale = scale,
       .soft_cap = soft_cap,
+      .clamp = clamp,
       .causal_conv = causal_conv,
       .scan = scan,
       .selective_scan = selective_scan,

@@ -1,11 +1,12 @@
 // GPT2LMHeadModel (GPT-2, DistilGPT-2 and what is trained in their layout). Weights are stored as
 // [inputs, outputs]; the names may lack "transformer.", as in the first release.
 // GPTBigCodeForCausalLM (StarCoder, SantaCoder): the same with weights as they are elsewhere, and
-// one head of keys and values.
+// one head of keys and values. OpenAIGPTLMHeadModel (GPT): the same with norms behind the blocks.
 #include <cmath>
 
 #include "src/base/error.h"
 #include "src/models/config.h"
+#include "src/models/layout.h"
 #include "src/models/registry.h"
 
 namespace sluice {
@@ -62,17 +63,24 @@ void scale_scores(const JsonFields& c, DecoderSpec& spec) {
   }
 }
 
-DecoderSpec gpt2_layout(const JsonFields& c, std::string_view activation) {
+struct Gpt2Defaults {
+  int64_t vocab_size = 50257;
+  int64_t positions = 1024;
+  std::string_view activation = "gelu_new";
+  const char* activation_key = "activation_function";
+};
+
+DecoderSpec gpt2_layout(const JsonFields& c, const Gpt2Defaults& absent) {
   warn_of_absent(
       c, {"vocab_size", present(c, "n_embd", "hidden_size"),
           present(c, "n_layer", "num_hidden_layers"), present(c, "n_head", "num_attention_heads")});
   if (read_boolean(c, "add_cross_attention", false))
     fail(ErrorKind::refused, "{}: add_cross_attention is true, which is not supported", c.where());
   DecoderSpec spec;
-  spec.vocab_size = read_size(c, "vocab_size", 50257, kMaxVocab);
+  spec.vocab_size = read_size(c, "vocab_size", absent.vocab_size, kMaxVocab);
   spec.hidden_size = read_size(c, present(c, "n_embd", "hidden_size"), 768);
-  spec.max_positions =
-      read_size(c, present(c, "n_positions", "max_position_embeddings"), 1024, kMaxWidth);
+  spec.max_positions = read_size(c, present(c, "n_positions", "max_position_embeddings"),
+                                 absent.positions, kMaxWidth);
   const Heads heads = read_heads(c, spec.hidden_size,
                                  {.heads = present(c, "n_head", "num_attention_heads"),
                                   .absent_heads = 12,
@@ -82,7 +90,7 @@ DecoderSpec gpt2_layout(const JsonFields& c, std::string_view activation) {
   const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5), .kind = NormKind::layer};
   spec.kinds = {gpt2_layer(spec.hidden_size, heads, mlp_width, norm)};
   spec.kinds.front().mlps.front().mlp.activation =
-      read_activation(c, "activation_function", activation);
+      read_activation(c, absent.activation_key, absent.activation);
   spec.layers.assign(
       static_cast<size_t>(read_size(c, present(c, "n_layer", "num_hidden_layers"), 12, kMaxLayers)),
       0);
@@ -94,16 +102,27 @@ DecoderSpec gpt2_layout(const JsonFields& c, std::string_view activation) {
 }
 
 DecoderSpec parse_gpt2(const JsonFields& c) {
-  DecoderSpec spec = gpt2_layout(c, "gelu_new");
+  DecoderSpec spec = gpt2_layout(c, {});
   scale_scores(c, spec);
   return spec;
 }
 
 DecoderSpec parse_bigcode(const JsonFields& c) {
-  DecoderSpec spec = gpt2_layout(c, "gelu_pytorch_tanh");
+  DecoderSpec spec = gpt2_layout(c, {.activation = "gelu_pytorch_tanh"});
   LayerSpec& layer = spec.kinds.front();
   use_bigcode_weights(read_boolean(c, "multi_query", true), layer);
   if (!read_boolean(c, "scale_attn_weights", true)) layer.mixers.front().attention().scale = 1;
+  return spec;
+}
+
+// Its "gelu" is the one by tanh.
+DecoderSpec parse_gpt(const JsonFields& c) {
+  DecoderSpec spec = gpt2_layout(c, {40478, 512, "gelu", "afn"});
+  Activation& activation = spec.kinds.front().mlps.front().mlp.activation;
+  if (activation == Activation::gelu) activation = Activation::gelu_tanh;
+  spec.embedding = "transformer.tokens_embed";
+  spec.positions = "transformer.positions_embed";
+  norm_stream(spec);
   return spec;
 }
 
@@ -111,7 +130,8 @@ DecoderSpec parse_bigcode(const JsonFields& c) {
 
 std::vector<Family> gpt2_families() {
   return {{"GPT2LMHeadModel", "gpt2", parse_gpt2, {}, {"gpt-sw3"}},
-          {"GPTBigCodeForCausalLM", "gpt_bigcode", parse_bigcode, {}}};
+          {"GPTBigCodeForCausalLM", "gpt_bigcode", parse_bigcode, {}},
+          {"OpenAIGPTLMHeadModel", "openai-gpt", parse_gpt, {}}};
 }
 
 }  // namespace sluice

@@ -1,7 +1,9 @@
 // LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, and everything that is published in its layout).
 // InternLM2ForCausalLM (InternLM2, InternLM2.5): the same under other names, with the queries, the
-// key and the value of each KV head next to each other in one tensor.
+// key and the value of each KV head next to each other in one tensor. AriaTextForCausalLM (Aria's
+// language model): with stacked experts beside a shared one.
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
 
@@ -35,8 +37,8 @@ LayoutDefaults llama_defaults(const std::string& model_type) {
   return defaults;
 }
 
-DecoderSpec parse_llama(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, llama_defaults(config.string_or("model_type", "")));
+DecoderSpec llama_layout(const JsonFields& config, const LayoutDefaults& defaults) {
+  DecoderSpec spec = common_layout(config, defaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = attention.output.bias =
@@ -44,6 +46,10 @@ DecoderSpec parse_llama(const JsonFields& config) {
   MlpSpec& mlp = layer.mlps.front().mlp;
   mlp.up.bias = mlp.down.bias = read_boolean(config, present(config, "mlp_bias", "bias"), false);
   return spec;
+}
+
+DecoderSpec parse_llama(const JsonFields& config) {
+  return llama_layout(config, llama_defaults(config.string_or("model_type", "")));
 }
 
 // Defaults of the class that checkpoints bring along.
@@ -84,10 +90,34 @@ DecoderSpec parse_internlm2(const JsonFields& config) {
   return spec;
 }
 
+// Tensors [experts, inputs, outputs] of all experts; a softmax of the chosen ones.
+DecoderSpec parse_aria(const JsonFields& config) {
+  LayoutDefaults defaults = kLlamaDefaults;
+  defaults.intermediate_size = 4096;
+  DecoderSpec spec = llama_layout(config, defaults);
+  const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
+  const int64_t width = mlp.width.size;
+  ExpertsSpec experts = read_experts(
+      config,
+      {.count = {"moe_num_experts"}, .absent_count = 8, .used = "moe_topk", .absent_used = 2});
+  name_experts(experts, mlp, width);
+  experts.router = one_linear(mlp.name + ".router", false);
+  experts.choice.normalized = true;
+  experts.expert.activation = Activation::silu;
+  stack_experts(experts, mlp.name + ".experts.fc1", mlp.name + ".experts.fc2", false);
+  for (PartSpec& part : experts.expert.up.parts) part.view.transposed = true;
+  experts.expert.down.parts.front().view.transposed = true;
+  const int64_t shared = read_size(config, "moe_num_shared_experts", 2, kMostExperts);
+  experts.shared = mlp_like(mlp, mlp.name + ".shared_experts", shared * width);
+  use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> llama_families() {
-  return {{"InternLM2ForCausalLM", "internlm2", parse_internlm2, {}},
+  return {{"AriaTextForCausalLM", "aria_text", parse_aria, {}},
+          {"InternLM2ForCausalLM", "internlm2", parse_internlm2, {}},
           {"LlamaForCausalLM",
            "llama",
            parse_llama,

@@ -35,13 +35,14 @@ void read_attention(const JsonFields& config, AttentionSpec& attention) {
   if (!config.has("attn_config")) return;
   const JsonFields c(config.raw("attn_config"), config.where() + ": attn_config");
   const auto given = [&](const char* key) { return c.has(key) && !c.is_null(key); };
-  if (given("clip_qkv") || !read_boolean(c, "alibi", true) ||
-      read_size(c, "alibi_bias_max", 8) != 8 || read_boolean(c, "qk_ln", false) ||
-      read_boolean(c, "prefix_lm", false))
+  if (!read_boolean(c, "alibi", true) || read_size(c, "alibi_bias_max", 8) != 8 ||
+      read_boolean(c, "qk_ln", false) || read_boolean(c, "prefix_lm", false))
     fail(ErrorKind::refused,
-         "{}: clip_qkv, qk_ln, prefix_lm, and positions other than ALiBi with an alibi_bias_max of "
+         "{}: qk_ln, prefix_lm, and positions other than ALiBi with an alibi_bias_max of "
          "8 are not supported",
          c.where());
+  if (given("clip_qkv") && c.number("clip_qkv") != 0)  // 0 is none
+    attention.clip = read_factor(c, "clip_qkv", 1);
   if (given("softmax_scale")) attention.scale = read_factor(c, "softmax_scale", 1);
 }
 

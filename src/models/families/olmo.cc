@@ -39,18 +39,13 @@ constexpr LayoutDefaults kOlmoe = [] {
   return defaults;
 }();
 
-void refuse_clipping(const JsonFields& config) {
-  if (config.has("clip_qkv") && !config.is_null("clip_qkv"))
-    fail(ErrorKind::refused, "{}: clip_qkv is not supported", config.where());
-}
-
 DecoderSpec parse_olmo(const JsonFields& config) {
-  refuse_clipping(config);
   LayoutDefaults defaults = kOlmoDefaults;
   defaults.norm = NormKind::layer;
   DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
+  attention.clip = read_cap(config, "clip_qkv", 0);
   each_norm(spec, [](NormSpec& norm) {
     norm.weight = false;
     norm.params.eps = 1e-5F;
@@ -87,8 +82,10 @@ DecoderSpec experts_layout(const JsonFields& config, const LayoutDefaults& defau
 }
 
 DecoderSpec parse_olmoe(const JsonFields& config) {
-  refuse_clipping(config);
-  return experts_layout(config, kOlmoe, {.absent_count = 64, .absent_top_k = 8});
+  DecoderSpec spec = experts_layout(config, kOlmoe, {.absent_count = 64, .absent_top_k = 8});
+  for (LayerSpec& layer : spec.kinds)
+    layer.mixers.front().attention().clip = read_cap(config, "clip_qkv", 0);
+  return spec;
 }
 
 DecoderSpec parse_flex_olmo(const JsonFields& config) {

@@ -1,16 +1,18 @@
 // OPTForCausalLM (OPT): learned positions, whose table begins with two rows of no position; layer
 // norms and biases. OPT-350M has its norms behind the blocks, and a smaller embedding.
-#include <utility>
+// BioGptForCausalLM (BioGPT): the same under other names, with a factor of the embedding.
+#include <cmath>
 
 #include "src/base/error.h"
 #include "src/models/config.h"
+#include "src/models/layout.h"
 #include "src/models/registry.h"
 
 namespace sluice {
 namespace {
 
-LayerSpec opt_layer(const Heads& h, int64_t mlp_width, bool bias) {
-  const std::string layer = "model.decoder.layers.{}", attention = layer + ".self_attn";
+LayerSpec opt_layer(const std::string& layer, const Heads& h, int64_t mlp_width, bool bias) {
+  const std::string attention = layer + ".self_attn";
   const NormParams norm{.eps = 1e-5F, .kind = NormKind::layer};
   const Dimension heads{.size = h.heads * h.head_dim, .unit = h.head_dim};
   AttentionSpec a{
@@ -33,19 +35,6 @@ LayerSpec opt_layer(const Heads& h, int64_t mlp_width, bool bias) {
       .mlps = {{.norm = {layer + ".final_layer_norm", norm, true}, .mlp = std::move(m)}}};
 }
 
-// Blocks read the stream as it is, and it is normed once their output is added. The last of these
-// norms is the model's.
-void norm_after_blocks(DecoderSpec& spec) {
-  LayerSpec& layer = spec.kinds.front();
-  layer.mixers.front().stream_norm = std::exchange(layer.mixers.front().norm, {});
-  layer.mlps.front().stream_norm = std::exchange(layer.mlps.front().norm, {});
-  LayerSpec last = layer;
-  spec.norm = std::exchange(last.mlps.front().stream_norm, {});
-  spec.norm.name = name_in_layer(spec.norm.name, std::ssize(spec.layers) - 1);
-  spec.layers.back() = 1;
-  spec.kinds.push_back(std::move(last));
-}
-
 DecoderSpec parse_opt(const JsonFields& c) {
   warn_of_absent(
       c, {"vocab_size", "hidden_size", "ffn_dim", "num_hidden_layers", "num_attention_heads"});
@@ -63,7 +52,8 @@ DecoderSpec parse_opt(const JsonFields& c) {
          "others are not supported",
          c.where());
   }
-  spec.kinds = {opt_layer(heads, read_size(c, "ffn_dim", 3072, 4 * kMaxWidth),
+  spec.kinds = {opt_layer("model.decoder.layers.{}", heads,
+                          read_size(c, "ffn_dim", 3072, 4 * kMaxWidth),
                           read_boolean(c, "enable_bias", true))};
   spec.kinds.front().mlps.front().mlp.activation =
       read_activation(c, "activation_function", "relu");
@@ -72,7 +62,7 @@ DecoderSpec parse_opt(const JsonFields& c) {
   spec.positions = "model.decoder.embed_positions";
   spec.first_position = 2;
   spec.norm = {"model.decoder.final_layer_norm", {.eps = 1e-5F, .kind = NormKind::layer}, true};
-  if (!norms_before) norm_after_blocks(spec);
+  if (!norms_before) norm_stream(spec);
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);
   const int64_t embedding_size =
       c.integer_or("word_embed_proj_dim", 1, spec.hidden_size, spec.hidden_size);
@@ -83,8 +73,36 @@ DecoderSpec parse_opt(const JsonFields& c) {
   return spec;
 }
 
+// Its norms have the epsilon of PyTorch's class, whatever config.json says.
+DecoderSpec parse_biogpt(const JsonFields& c) {
+  warn_of_absent(c, {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                     "num_attention_heads"});
+  DecoderSpec spec;
+  spec.vocab_size = read_size(c, "vocab_size", 42384, kMaxVocab);
+  spec.hidden_size = read_size(c, "hidden_size", 1024);
+  spec.max_positions = read_size(c, "max_position_embeddings", 1024, kMaxWidth);
+  const Heads heads = read_heads(c, spec.hidden_size,
+                                 {.absent_heads = 16, .kv_heads = nullptr, .head_dim = nullptr});
+  spec.kinds = {opt_layer("biogpt.layers.{}", heads,
+                          read_size(c, "intermediate_size", 4096, 4 * kMaxWidth), true)};
+  spec.kinds.front().mlps.front().mlp.activation = read_activation(c, "hidden_act", "gelu");
+  spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 24, kMaxLayers)), 0);
+  spec.embedding = "biogpt.embed_tokens";
+  if (read_boolean(c, "scale_embedding", true))
+    spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
+  spec.positions = "biogpt.embed_positions";
+  spec.first_position = 2;
+  spec.norm = {"biogpt.layer_norm", {.eps = 1e-5F, .kind = NormKind::layer}, true};
+  spec.head = "output_projection";
+  spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);
+  return spec;
+}
+
 }  // namespace
 
-std::vector<Family> opt_families() { return {{"OPTForCausalLM", "opt", parse_opt, {}}}; }
+std::vector<Family> opt_families() {
+  return {{"OPTForCausalLM", "opt", parse_opt, {}},
+          {"BioGptForCausalLM", "biogpt", parse_biogpt, {}}};
+}
 
 }  // namespace sluice

@@ -4,7 +4,10 @@
 // experts, in the first beside a shared one. The language models of Qwen2-VL, Qwen2.5-VL, Qwen3-VL
 // and its one with experts: the same, with the defaults of their own config classes.
 // MellumForCausalLM (Mellum 2): Qwen3's with experts, and windows whose layers have a rope of their
-// own.
+// own. FlintForCausalLM (Flint): Qwen3's with experts beside a shared one, sinks of the heads, and
+// windows in most layers, which alone rotate.
+#include <algorithm>
+
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
 #include "src/models/layout.h"
@@ -186,6 +189,50 @@ DecoderSpec parse_mellum(const JsonFields& config) {
   return spec;
 }
 
+constexpr LayoutDefaults kFlint = [] {
+  LayoutDefaults defaults = kQwen3Moe;
+  defaults.vocab_size = 150144;
+  defaults.num_hidden_layers = 49;
+  defaults.head_dim = 128;
+  defaults.max_position_embeddings = 262144;
+  return defaults;
+}();
+
+// Without layer_types the first two layers, every fourth one from the second on, and the last have
+// no window.
+std::vector<LayerAttention> read_flint_layers(const JsonFields& config, int64_t count) {
+  constexpr int64_t kWindow = 513;
+  std::vector<LayerAttention> layers;
+  for (int64_t window : read_windows(config, kWindow, count)) {
+    const auto l = std::ssize(layers);
+    const bool is_full = l < 2 || l % 4 == 1 || l == count - 1;
+    if (is_full && !config.has("layer_types")) window = 0;
+    layers.push_back({window, window > 0 ? std::optional<size_t>(0) : std::nullopt});
+  }
+  return layers;
+}
+
+DecoderSpec parse_flint(const JsonFields& config) {
+  DecoderSpec spec = qwen3_layout(config, kFlint);
+  const auto layers = std::ssize(spec.layers);
+  LayerSpec& layer = spec.kinds.front();
+  AttentionSpec& attention = layer.mixers.front().attention();
+  attention.sinks = attention.name + ".softmax_offset";
+  const MlpSpec& mlp = layer.mlps.front().mlp;
+  ExpertsSpec experts = moe_experts(config, {.absent_count = 256, .absent_used = 6}, 512, mlp);
+  experts.choice.score = RouterScore::sigmoid;
+  experts.choice.normalized = read_boolean(config, "norm_topk_prob", true);
+  experts.shared =
+      mlp_like(mlp, mlp.name + ".shared_expert",
+               read_size(config, "shared_expert_intermediate_size", 1024, 4 * kMaxWidth));
+  std::vector<bool> sparse = read_sparse_layers(config, layers);
+  if (!config.has("mlp_only_layers") || config.is_null("mlp_only_layers"))
+    std::fill_n(sparse.begin(), std::min<int64_t>(2, layers), false);
+  use_attention(spec, read_flint_layers(config, layers));
+  use_experts(spec, experts, sparse);
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> qwen_families() {
@@ -201,7 +248,8 @@ std::vector<Family> qwen_families() {
            parse_qwen3_moe,
            {},
            {"qwen3_vl_moe_text", "qwen3_omni_moe_text"}},
-          {"MellumForCausalLM", "mellum", parse_mellum, {"mtp.*"}}};
+          {"MellumForCausalLM", "mellum", parse_mellum, {"mtp.*"}},
+          {"FlintForCausalLM", "flint", parse_flint, {}}};
 }
 
 }  // namespace sluice

@@ -37,19 +37,16 @@ class Attention final : public Mixer {
   std::vector<KvSpec> kv_specs() const override;
 
  private:
-  struct Prepared {
-    const Norm* norm;  // or none
-    const Share& angles;
-  };
   const Norm* add_norm(const NormSpec& spec, const Dimension& heads, const MixerPlace& place);
   void normalize(const Context& context, const Activations& act, const Norm* norm, Tensor x) const;
   void rotate(const Context& context, const StepRows& step, const Share& angles,
               Tensor heads) const;
-  void prepare(const Context& context, const StepRows& step, const Activations& act,
-               const Prepared& how, Tensor x) const;
+  // Norm and rope of queries whose keys another layer has.
+  void prepare_queries(const Context& context, const StepRows& step, const Activations& act,
+                       Tensor q) const;
   // Returns what the cache gets as values.
   Tensor values(const Context& context, const Activations& act, Tensor qkv) const;
-  // Queries and keys with norm and rope; keys and values in the cache.
+  // Queries and keys with norm, clip and rope; keys and values in the cache.
   void prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,
                          const KvCache& cache, const Activations& act, Tensor qkv) const;
   AttentionParams params(const StepRows& step) const;
@@ -140,12 +137,11 @@ void Attention::rotate(const Context& context, const StepRows& step, const Share
                        columns_of(step.sin, angles));
 }
 
-// Norm and rope of queries or keys.
-void Attention::prepare(const Context& context, const StepRows& step, const Activations& act,
-                        const Prepared& how, Tensor x) const {
-  if (!spec_.norms_after_rope) normalize(context, act, how.norm, x);
-  rotate(context, step, how.angles, x);
-  if (spec_.norms_after_rope) normalize(context, act, how.norm, x);
+void Attention::prepare_queries(const Context& context, const StepRows& step,
+                                const Activations& act, Tensor q) const {
+  if (!spec_.norms_after_rope) normalize(context, act, q_norm_, q);
+  rotate(context, step, query_angles_, q);
+  if (spec_.norms_after_rope) normalize(context, act, q_norm_, q);
 }
 
 Tensor Attention::values(const Context& context, const Activations& act, Tensor qkv) const {
@@ -162,15 +158,20 @@ Tensor Attention::values(const Context& context, const Activations& act, Tensor 
 void Attention::prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,
                                   const KvCache& cache, const Activations& act, Tensor qkv) const {
   const Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1), v = values(context, act, qkv);
-  if (spec_.rope && !spec_.norms_after_rope && query_angles_.begin == key_angles_.begin) {
+  const auto normalize_both = [&] {
     normalize(context, act, q_norm_, q);
     normalize(context, act, k_norm_, k);
+  };
+  if (!spec_.norms_after_rope) normalize_both();
+  if (spec_.clip > 0) context.kernels.clamp(qkv, spec_.clip);
+  if (spec_.rope && !spec_.norms_after_rope && query_angles_.begin == key_angles_.begin) {
     context.kernels.rope_store_kv(q, k, v, *spec_.rope, columns_of(step.cos, key_angles_),
                                   columns_of(step.sin, key_angles_), kv.slots, cache);
     return;
   }
-  prepare(context, step, act, {q_norm_, query_angles_}, q);
-  prepare(context, step, act, {k_norm_, key_angles_}, k);
+  rotate(context, step, query_angles_, q);
+  rotate(context, step, key_angles_, k);
+  if (spec_.norms_after_rope) normalize_both();
   context.kernels.store_kv(k, v, kv.slots, cache);
 }
 
@@ -195,7 +196,7 @@ void Attention::forward(const Context& context, const MixerStep& step, const Act
   qkv_->forward(context, x, qkv);
   const Tensor q = qkv_->part(qkv, 0);
   if (spec_.shared_with) {
-    prepare(context, step.rows, act, {q_norm_, query_angles_}, q);
+    prepare_queries(context, step.rows, act, q);
   } else {
     prepare_and_store(context, step.rows, kv, own.cache, act, qkv);
   }

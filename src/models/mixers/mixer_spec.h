@@ -96,6 +96,8 @@ struct AttentionSpec {
   NormSpec v_norm = {};                   // of each head of v
   HeadNorms head_norms = HeadNorms::one;  // of q and k
   bool norms_after_rope = false;
+  float clip =
+      0;  // q, k and v are clamped to [-clip, clip] after norms, before rope; 0: they are not
   bool output_gate = false;  // the output is multiplied by the sigmoid of qkv's last part
   // The tensor of the heads' sinks: logits that take part in the softmax and
   // bring no value; empty: none.

@@ -351,6 +351,11 @@ class MirroredKernels final : public Kernels {
     x = m.write(x);
     m.run([&] { kernels_.soft_cap(x, cap); });
   }
+  void clamp(Tensor x, float limit) const override {
+    Mirror m;
+    x = m.write(x);
+    m.run([&] { kernels_.clamp(x, limit); });
+  }
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override {
     Mirror m;
     logits = m.read(logits);
