@@ -37,7 +37,7 @@ AttentionSpec dbrx_attention(const JsonFields& c, const JsonFields& own, const s
 ExpertsSpec dbrx_experts(const JsonFields& own, const std::string& name) {
   ExpertsSpec experts = read_experts(
       own,
-      {.count = {"moe_num_experts"}, .absent_count = 4, .used = "moe_top_k", .absent_used = 1});
+      {.count = {"moe_num_experts"}, .absent_count = 4, .top_k = "moe_top_k", .absent_top_k = 1});
   experts.name = name;
   experts.router = one_linear(name + ".router.layer", false);
   experts.choice.normalized = !own.is_null("moe_normalize_expert_weights");

@@ -99,7 +99,7 @@ DecoderSpec parse_aria(const JsonFields& config) {
   const int64_t width = mlp.width.size;
   ExpertsSpec experts = read_experts(
       config,
-      {.count = {"moe_num_experts"}, .absent_count = 8, .used = "moe_topk", .absent_used = 2});
+      {.count = {"moe_num_experts"}, .absent_count = 8, .top_k = "moe_topk", .absent_top_k = 2});
   name_experts(experts, mlp, width);
   experts.router = one_linear(mlp.name + ".router", false);
   experts.choice.normalized = true;

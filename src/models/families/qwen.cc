@@ -219,7 +219,7 @@ DecoderSpec parse_flint(const JsonFields& config) {
   AttentionSpec& attention = layer.mixers.front().attention();
   attention.sinks = attention.name + ".softmax_offset";
   const MlpSpec& mlp = layer.mlps.front().mlp;
-  ExpertsSpec experts = moe_experts(config, {.absent_count = 256, .absent_used = 6}, 512, mlp);
+  ExpertsSpec experts = moe_experts(config, {.absent_count = 256, .absent_top_k = 6}, 512, mlp);
   experts.choice.score = RouterScore::sigmoid;
   experts.choice.normalized = read_boolean(config, "norm_topk_prob", true);
   experts.shared =
