@@ -54,13 +54,13 @@ constexpr uint64_t kStreamGrowth = 384 * KiB;  // of the threads that stream, to
 // Kept free in a budget: what of the kernel's is not proportional, and what of the program, its
 // libraries and the tokenizer is in its cache only, where a cgroup pays for it.
 constexpr uint64_t kSlack = 14 * MiB;
-// Limits the swap file's index: each entry costs kBytesASwapBlock of memory, and a small model's
+// Limits the swap file's index: each entry costs kSwapBlockBytes of memory, and a small model's
 // blocks would fit on disk by the million.
 constexpr uint64_t kMostSwapBlocks = 1 << 14;
-constexpr uint64_t kBytesASwapBlock = 48;
+constexpr uint64_t kSwapBlockBytes = 48;
 // Bytes of bookkeeping for each page group of a recurrent state, and in each group for each
 // sequence.
-constexpr uint64_t kBytesAStateGroup = 640, kBytesASequence = 128;
+constexpr uint64_t kStateGroupBytes = 640, kSequenceBytes = 128;
 
 }  // namespace
 
@@ -132,12 +132,12 @@ void plan_kv(const KvLayout& layout, const RunShape& shape, MemoryPlan& plan) {
   };
   plan.swap_blocks = blocks_in(shape.swap.host_bytes);
   plan.disk_blocks = blocks_in(shape.swap.disk_bytes);
-  plan.runtime += static_cast<uint64_t>(plan.swap_blocks + plan.disk_blocks) * kBytesASwapBlock;
+  plan.runtime += static_cast<uint64_t>(plan.swap_blocks + plan.disk_blocks) * kSwapBlockBytes;
   plan.swap = Buffer::charged_bytes(static_cast<uint64_t>(plan.swap_blocks) * slot);
   if (plan.disk_blocks > 0) plan.swap += Buffer::charged_bytes(SwapFile::memory_bytes(slot));
   const auto states = std::ranges::count(layout.groups, KvKind::state, &KvGroup::kind);
   plan.runtime += static_cast<uint64_t>(states) *
-                  (kBytesAStateGroup + static_cast<uint64_t>(shape.sequences) * kBytesASequence);
+                  (kStateGroupBytes + static_cast<uint64_t>(shape.sequences) * kSequenceBytes);
   if (shape.prompt_cache) plan.swap += Buffer::charged_bytes(PromptCache::memory_bytes(slot));
 }
 

@@ -188,10 +188,9 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
     return t.rows.bytes() / all * static_cast<uint64_t>(cut.rows);
   }
   const Piece& piece = params[t.param].param->pieces[t.piece];
-  const uint64_t row = t.matrix->kept
-                           ? stored_row_bytes(t) * static_cast<uint64_t>(cut.cols) /
-                                 static_cast<uint64_t>(piece.cols)
-                           : row_bytes(t.stored->dtype, cut.cols);
+  const uint64_t row = t.matrix->kept ? stored_row_bytes(t) * static_cast<uint64_t>(cut.cols) /
+                                            static_cast<uint64_t>(piece.cols)
+                                      : row_bytes(t.stored->dtype, cut.cols);
   return static_cast<uint64_t>(cut.rows) * row;
 }
 

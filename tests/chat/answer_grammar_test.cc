@@ -306,17 +306,21 @@ TEST(AnswerGrammar, ToolsThatAreNotStrictMayBeLoose) {
   EXPECT_THROW(Held("<tool_call>", one(true)), Error);
 }
 
+// A template whose arguments are written between tags, and a call there.
+Held held_between_tags(const std::string& schema, bool strict) {
+  return Held("<tool_call><function=",
+              {.tools = {{.name = "f", .schema = Ordered::parse(schema), .strict = strict}},
+               .must_call = true});
+}
+std::string call_between_tags(const std::string& value) {
+  return "<tool_call>\n<function=f>\n<parameter=x>\n" + value +
+         "\n</parameter>\n</function>\n</tool_call>";
+}
+
 // Arguments that are written between tags may each be loose by themselves.
 TEST(AnswerGrammar, ArgumentsBetweenTags) {
-  const auto held = [](const char* schema, bool strict) {
-    return Held("<tool_call><function=",
-                {.tools = {{.name = "f", .schema = Ordered::parse(schema), .strict = strict}},
-                 .must_call = true});
-  };
-  const auto call = [](const std::string& value) {
-    return "<tool_call>\n<function=f>\n<parameter=x>\n" + value +
-           "\n</parameter>\n</function>\n</tool_call>";
-  };
+  const auto& held = held_between_tags;
+  const auto& call = call_between_tags;
   const Held odd = held(R"({"properties": {"x": {"type": "array", "uniqueItems": true}}})", false);
   for (const char* good : {"5", "\"a\"", "[1]", "{}"}) EXPECT_TRUE(odd.allows(call(good))) << good;
   EXPECT_FALSE(odd.allows(call("{")));
@@ -347,7 +351,14 @@ TEST(AnswerGrammar, ArgumentsBetweenTags) {
   for (const char* good : {"a", "null"}) EXPECT_TRUE(listed.allows(call(good)));
   for (const char* bad : {"c", "\"a\""}) EXPECT_FALSE(listed.allows(call(bad)));
 
-  // Rules of a string hold as they do in JSON, whether or not they must.
+  for (const char* no : {R"({"not": {}})", R"({"minProperties": 1})", R"({"type": "array"})",
+                         R"({"properties": {}, "required": ["z"]})",
+                         R"({"properties": {"x": {"type": "string", "pattern": "(a)\\1"}}})"})
+    EXPECT_THROW(held(no, true), Error) << no;
+}
+
+// Rules of a string between tags hold as they do in JSON, whether or not they must.
+TEST(AnswerGrammar, RulesOfStringsBetweenTags) {
   struct Rule {
     const char* schema;
     std::vector<const char*> good, bad;
@@ -367,19 +378,13 @@ TEST(AnswerGrammar, ArgumentsBetweenTags) {
             {"nobody"}},
            {R"("type": ["string", "null"], "not": {"enum": ["a"]})", {"b", "null"}, {"a"}}}) {
     for (const bool strict : {false, true}) {
-      const Held ruled =
-          held((R"({"required": ["x"], "properties": {"x": {)" + std::string(rule.schema) + "}}}")
-                   .c_str(),
-               strict);
-      for (const char* good : rule.good) EXPECT_TRUE(ruled.allows(call(good))) << good;
-      for (const char* bad : rule.bad) EXPECT_FALSE(ruled.allows(call(bad))) << bad;
+      const Held ruled = held_between_tags(
+          R"({"required": ["x"], "properties": {"x": {)" + std::string(rule.schema) + "}}}",
+          strict);
+      for (const char* good : rule.good) EXPECT_TRUE(ruled.allows(call_between_tags(good))) << good;
+      for (const char* bad : rule.bad) EXPECT_FALSE(ruled.allows(call_between_tags(bad))) << bad;
     }
   }
-
-  for (const char* no : {R"({"not": {}})", R"({"minProperties": 1})", R"({"type": "array"})",
-                         R"({"properties": {}, "required": ["z"]})",
-                         R"({"properties": {"x": {"type": "string", "pattern": "(a)\\1"}}})"})
-    EXPECT_THROW(held(no, true), Error) << no;
 }
 
 TEST(AnswerGrammar, WhatCannotBeHeldIsRefused) {

@@ -124,6 +124,23 @@ std::string contents(const ReadPlan& plan, TileStream& stream) {
   return bytes;
 }
 
+enum class Role { none, load, sweep, lookup };
+// The place of codes in the file that only this role reads.
+std::optional<uint64_t> offset_of(Role role, const ReadPlan& plan, const SpillLayout& layout) {
+  std::optional<uint64_t> at;
+  for (const Fetch& f : load_order(plan, &layout, false))
+    if (role == Role::load && f.form == Fetch::Form::packed) at = f.offset;
+  for (uint32_t t = 0; t < plan.sweep_tiles(); ++t) {
+    const Fetch f = tile_fetch(plan, &layout, t, 0).fetch;
+    const ParamPlan& p = plan.params[plan.tensors[f.move.tensor].param];
+    if (role == Role::sweep && f.form == Fetch::Form::packed && p.table == Table::none)
+      at = f.offset;
+    if (role == Role::lookup && p.table == Table::tied)
+      at = row_fetch(plan, &layout, f.move.tensor, 4000).offset;
+  }
+  return at;
+}
+
 // Codes that changed on the disk, met by a load, a sweep and a look-up: the checkpoint's are used.
 TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
   Planner planner(options());
@@ -135,7 +152,6 @@ TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
               {256 * KiB, MiB}, choose_placement(all, {all.storage_bytes() / 3}));
   auto device = make_host_device();
   auto encoder = make_cpu_encoder(Isa::automatic);
-  enum class Role { none, load, sweep, lookup };
   std::string expected;
   for (Role role : {Role::none, Role::load, Role::sweep, Role::lookup}) {
     SCOPED_TRACE(static_cast<int>(role));
@@ -149,18 +165,7 @@ TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
     Spill spill(plan, planner.checkpoint().index(), key(), planner.options().spill, ledger);
     ASSERT_TRUE(spill.ready());
     const fs::path file = only_file();
-    // Codes that this role reads.
-    std::optional<uint64_t> at;
-    for (const Fetch& f : load_order(plan, &spill.layout(), false))
-      if (role == Role::load && f.form == Fetch::Form::packed) at = f.offset;
-    for (uint32_t t = 0; t < plan.sweep_tiles(); ++t) {
-      const Fetch f = tile_fetch(plan, &spill.layout(), t, 0).fetch;
-      const ParamPlan& p = plan.params[plan.tensors[f.move.tensor].param];
-      if (role == Role::sweep && f.form == Fetch::Form::packed && p.table == Table::none)
-        at = f.offset;
-      if (role == Role::lookup && p.table == Table::tied)
-        at = row_fetch(plan, &spill.layout(), f.move.tensor, 4000).offset;
-    }
+    const std::optional<uint64_t> at = offset_of(role, plan, spill.layout());
     ASSERT_EQ(at.has_value(), role != Role::none);
     auto damage = [&](Role when) {
       if (when != role) return;

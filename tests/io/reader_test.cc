@@ -62,21 +62,41 @@ std::vector<Extent> random_extents(test::Random& random, const ReadRequest& firs
   return more;
 }
 
+// One to three files of random bytes, in every second round with a dummy one.
+std::vector<CheckpointFile> random_files(test::Random& random, const test::TempDir& dir, int round,
+                                         std::vector<std::string>& contents) {
+  std::vector<CheckpointFile> files;
+  for (int64_t i = 0, count = random.between(1, 3); i < count; ++i) {
+    contents.push_back(random_bytes(random, random.between(1, 1'500'000)));
+    files.push_back(make_file(dir / fmt::format("{}.{}", round, i), contents.back()));
+  }
+  if (round % 2 == 1) {
+    contents.emplace_back(static_cast<size_t>(random.between(1, 500'000)), '\0');
+    dummy_bytes(0, std::as_writable_bytes(std::span(contents.back())));
+    files.push_back(dummy_file(contents.back().size()));
+  }
+  return files;
+}
+
+// A read has the bytes of each extent of its request, where direct reads may put them.
+void expect_bytes(const ReadResult& result, const ReadRequest& request,
+                  const std::vector<std::string>& contents) {
+  const auto expect = [&](std::span<const std::byte> bytes, const Extent& extent) {
+    const std::string_view got(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    ASSERT_EQ(got, std::string_view(contents[extent.file]).substr(extent.offset, extent.length));
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(got.data()) % kDirectAlignment,
+              extent.offset % kDirectAlignment);
+  };
+  expect(result.bytes, {request.file, request.offset, request.length});
+  for (size_t e = 0; e < request.more.size(); ++e) expect(result.more[e], request.more[e]);
+}
+
 // Random requests, in flight in random numbers, results released in random order.
 TEST_P(ReaderTest, GivesTheFilesBytes) {
   test::Random random("reader");
   for (int round = 0; round < 4; ++round) {
     std::vector<std::string> contents;
-    std::vector<CheckpointFile> files;
-    for (int64_t i = 0, count = random.between(1, 3); i < count; ++i) {
-      contents.push_back(random_bytes(random, random.between(1, 1'500'000)));
-      files.push_back(make_file(dir_ / fmt::format("{}.{}", round, i), contents.back()));
-    }
-    if (round % 2 == 1) {
-      contents.emplace_back(static_cast<size_t>(random.between(1, 500'000)), '\0');
-      dummy_bytes(0, std::as_writable_bytes(std::span(contents.back())));
-      files.push_back(dummy_file(contents.back().size()));
-    }
+    const std::vector<CheckpointFile> files = random_files(random, dir_, round, contents);
     ReaderOptions o = options();
     o.slot_bytes = static_cast<uint64_t>(random.between(2, 80)) * kDirectAlignment;
     o.chunk_bytes = static_cast<uint64_t>(random.between(16, 40)) * kDirectAlignment;
@@ -111,15 +131,7 @@ TEST_P(ReaderTest, GivesTheFilesBytes) {
         ASSERT_TRUE(in_flight.contains(result.tag));
         ReadRequest r = in_flight[result.tag];
         in_flight.erase(result.tag);
-        const auto expect = [&](std::span<const std::byte> bytes, const Extent& extent) {
-          const std::string_view got(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-          ASSERT_EQ(got,
-                    std::string_view(contents[extent.file]).substr(extent.offset, extent.length));
-          ASSERT_EQ(reinterpret_cast<uintptr_t>(got.data()) % kDirectAlignment,
-                    extent.offset % kDirectAlignment);
-        };
-        expect(result.bytes, {r.file, r.offset, r.length});
-        for (size_t e = 0; e < r.more.size(); ++e) expect(result.more[e], r.more[e]);
+        expect_bytes(result, r, contents);
         held.push_back(result);
       }
       while (!held.empty() && (reader->free_slots() == 0 || random.between(0, 3) == 0)) {

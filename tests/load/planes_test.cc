@@ -182,75 +182,85 @@ struct CodesModel {
     return bytes;
   }
 
+  static int code_at(const std::string& codes, int64_t i, bool high_first) {
+    return static_cast<uint8_t>(codes[static_cast<size_t>(i / 2)]) >>
+               ((i % 2 == 0) == high_first ? 4 : 0) &
+           15;
+  }
+  static float float_at(const TinyTensor& tensor, int64_t i) {
+    float value;
+    std::memcpy(&value, tensor.bytes.data() + i * 4, sizeof value);
+    return value;
+  }
+  static uint8_t byte_at(const TinyTensor& tensor, int64_t i) {
+    return static_cast<uint8_t>(tensor.bytes[static_cast<size_t>(i)]);
+  }
+
   // Gives a matrix codes with planes by rows; `elements` has what they mean.
   void quantize_rows(size_t at) {
-    const std::string weight = stored[at].name, stem = weight.substr(0, weight.size() - 7);
     const int64_t outputs = stored[at].shape[0], inputs = stored[at].shape[1];
-    std::vector<float>& all = elements[weight];
-    all.resize(static_cast<size_t>(outputs * inputs));
+    elements[stored[at].name].resize(static_cast<size_t>(outputs * inputs));
     const std::string codes = random_bytes(outputs * inputs / 2);
-    const auto code = [&](int64_t i, bool high) {
-      return static_cast<uint8_t>(codes[static_cast<size_t>(i / 2)]) >>
-                 ((i % 2 == 0) == high ? 4 : 0) &
-             15;
-    };
-    const auto fill = [&](auto&& value) {
-      for (int64_t i = 0; i < std::ssize(all); ++i) all[static_cast<size_t>(i)] = value(i);
-    };
-    const auto at_float = [](const std::string& bytes, int64_t i) {
-      float value;
-      std::memcpy(&value, bytes.data() + i * 4, sizeof value);
-      return value;
-    };
-    if (scales_of == ScalesOf::zeros) {
-      const int64_t groups = inputs / 32, words = ceil_div(outputs, int64_t{8});
-      const TinyTensor zeros{
-          stem + ".weight_zero_point", {words, groups}, "I32", random_bytes(words * groups * 4)};
-      const TinyTensor scales{
-          stem + ".weight_scale", {outputs, groups}, "F32", random_floats(outputs * groups)};
-      fill([&](int64_t i) {
-        const int64_t r = i / inputs, g = i % inputs / 32;
-        const int byte = static_cast<uint8_t>(
-            zeros.bytes[static_cast<size_t>((r / 8 * groups + g) * 4 + r % 8 / 2)]);
-        return static_cast<float>(code(i, false) - (byte >> (r % 2 * 4) & 15)) *
-               at_float(scales.bytes, r * groups + g);
-      });
-      stored[at] = {stem + ".weight_packed", {outputs, inputs / 8}, "I32", codes};
-      stored.insert(stored.end(), {zeros, scales});
-    } else if (scales_of == ScalesOf::global) {
-      const TinyTensor scales{weight + "_scale",
-                              {outputs, inputs / 16},
-                              "F8_E4M3",
-                              random_bytes(outputs * inputs / 16, 0x7e)};
-      const TinyTensor global{weight + "_scale_2", {}, "F32", random_floats(1)};
-      fill([&](int64_t i) {
-        return e2m1_to_float(static_cast<uint32_t>(code(i, false))) *
-               (e4m3_to_float(static_cast<uint8_t>(scales.bytes[static_cast<size_t>(i / 16)])) *
-                at_float(global.bytes, 0));
-      });
-      stored[at] = {weight, {outputs, inputs / 2}, "U8", codes};
-      stored.insert(stored.end(), {scales, global});
-    } else {
-      const int64_t blocks = ceil_div(outputs * inputs, int64_t{64});
-      const int64_t outers = ceil_div(blocks, int64_t{256});
-      const TinyTensor absmax{weight + ".absmax", {blocks}, "U8", random_bytes(blocks)};
-      const TinyTensor nested{weight + ".nested_absmax", {outers}, "F32", random_floats(outers)};
-      const TinyTensor map{weight + ".quant_map", {16}, "F32", random_floats(16)};
-      const TinyTensor scales{weight + ".nested_quant_map", {256}, "F32", random_floats(256)};
-      const std::string json =
-          R"({"blocksize": 64, "nested_blocksize": 256, "nested_offset": 0.25})";
-      const TinyTensor state{
-          weight + ".quant_state.bitsandbytes__nf4", {std::ssize(json)}, "U8", json};
-      fill([&](int64_t i) {
-        const int64_t block = i / 64;
-        const float product =
-            at_float(scales.bytes, static_cast<uint8_t>(absmax.bytes[static_cast<size_t>(block)])) *
-            at_float(nested.bytes, block / 256);
-        return at_float(map.bytes, code(i, true)) * (product + 0.25f);
-      });
-      stored[at] = {weight, {outputs * inputs / 2, 1}, "U8", codes};
-      stored.insert(stored.end(), {absmax, nested, map, scales, state});
-    }
+    if (scales_of == ScalesOf::zeros) return add_zeros(at, outputs, inputs, codes);
+    if (scales_of == ScalesOf::global) return add_global_scale(at, outputs, inputs, codes);
+    add_nested_scales(at, outputs, inputs, codes);
+  }
+  void set_elements(const std::string& weight, auto&& value) {
+    std::vector<float>& all = elements[weight];
+    for (int64_t i = 0; i < std::ssize(all); ++i) all[static_cast<size_t>(i)] = value(i);
+  }
+
+  void add_zeros(size_t at, int64_t outputs, int64_t inputs, const std::string& codes) {
+    const std::string weight = stored[at].name, stem = weight.substr(0, weight.size() - 7);
+    const int64_t groups = inputs / 32, words = ceil_div(outputs, int64_t{8});
+    const TinyTensor zeros{
+        stem + ".weight_zero_point", {words, groups}, "I32", random_bytes(words * groups * 4)};
+    const TinyTensor scales{
+        stem + ".weight_scale", {outputs, groups}, "F32", random_floats(outputs * groups)};
+    set_elements(weight, [&](int64_t i) {
+      const int64_t r = i / inputs, g = i % inputs / 32;
+      const int byte = byte_at(zeros, (r / 8 * groups + g) * 4 + r % 8 / 2);
+      return static_cast<float>(code_at(codes, i, false) - (byte >> (r % 2 * 4) & 15)) *
+             float_at(scales, r * groups + g);
+    });
+    stored[at] = {stem + ".weight_packed", {outputs, inputs / 8}, "I32", codes};
+    stored.insert(stored.end(), {zeros, scales});
+  }
+
+  void add_global_scale(size_t at, int64_t outputs, int64_t inputs, const std::string& codes) {
+    const std::string weight = stored[at].name;
+    const TinyTensor scales{weight + "_scale",
+                            {outputs, inputs / 16},
+                            "F8_E4M3",
+                            random_bytes(outputs * inputs / 16, 0x7e)};
+    const TinyTensor global{weight + "_scale_2", {}, "F32", random_floats(1)};
+    set_elements(weight, [&](int64_t i) {
+      return e2m1_to_float(static_cast<uint32_t>(code_at(codes, i, false))) *
+             (e4m3_to_float(byte_at(scales, i / 16)) * float_at(global, 0));
+    });
+    stored[at] = {weight, {outputs, inputs / 2}, "U8", codes};
+    stored.insert(stored.end(), {scales, global});
+  }
+
+  void add_nested_scales(size_t at, int64_t outputs, int64_t inputs, const std::string& codes) {
+    const std::string weight = stored[at].name;
+    const int64_t blocks = ceil_div(outputs * inputs, int64_t{64});
+    const int64_t outers = ceil_div(blocks, int64_t{256});
+    const TinyTensor absmax{weight + ".absmax", {blocks}, "U8", random_bytes(blocks)};
+    const TinyTensor nested{weight + ".nested_absmax", {outers}, "F32", random_floats(outers)};
+    const TinyTensor map{weight + ".quant_map", {16}, "F32", random_floats(16)};
+    const TinyTensor scales{weight + ".nested_quant_map", {256}, "F32", random_floats(256)};
+    const std::string json = R"({"blocksize": 64, "nested_blocksize": 256, "nested_offset": 0.25})";
+    const TinyTensor state{
+        weight + ".quant_state.bitsandbytes__nf4", {std::ssize(json)}, "U8", json};
+    set_elements(weight, [&](int64_t i) {
+      const int64_t block = i / 64;
+      const float product =
+          float_at(scales, byte_at(absmax, block)) * float_at(nested, block / 256);
+      return float_at(map, code_at(codes, i, true)) * (product + 0.25f);
+    });
+    stored[at] = {weight, {outputs * inputs / 2, 1}, "U8", codes};
+    stored.insert(stored.end(), {absmax, nested, map, scales, state});
   }
 
   std::vector<float> row_of_groups(const Piece& piece, int64_t output) const {

@@ -198,6 +198,16 @@ TEST_F(StreamerTest, AFileThatCannotBeReadIsReadFromItsMirror) {
   }
 }
 
+// Other elements of the same tensors.
+std::vector<test::TinyTensor> in_float32(std::vector<test::TinyTensor> tensors,
+                                         test::Random& random) {
+  for (test::TinyTensor& t : tensors) {
+    t.dtype = dtype_name(DType::f32);
+    t.bytes = test::random_elements(random, t.shape, DType::f32);
+  }
+  return tensors;
+}
+
 // Weights take the place of others in the memory where those were.
 TEST_F(StreamerTest, StorageIsRefilledFromAnotherCheckpoint) {
   const Json config = larger_config();
@@ -221,8 +231,7 @@ TEST_F(StreamerTest, StorageIsRefilledFromAnotherCheckpoint) {
       const io::CheckpointIndex index = io::open_checkpoint(from);
       const ReadPlan plan = compile(model_, index, quantize, staging);
       const std::filesystem::path file = from / "model.safetensors";
-      const auto size = cut_short ? std::filesystem::file_size(file) : 0;
-      if (cut_short) std::filesystem::resize_file(file, size / 2);
+      if (cut_short) std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
       LoadProgress progress;
       Streamer streamer(plan, index, *device, *encoder, ledger_, measured_, {});
       streamer.refill(residents, report_, progress, {});
@@ -248,13 +257,8 @@ TEST_F(StreamerTest, StorageIsRefilledFromAnotherCheckpoint) {
     test::write_checkpoint(other.path(), config, others, 1);
 
     // A checkpoint of another type: quantized weights keep their format, others change it.
-    std::vector<test::TinyTensor> floats = others;
-    for (test::TinyTensor& t : floats) {
-      t.dtype = dtype_name(DType::f32);
-      t.bytes = test::random_elements(random, t.shape, DType::f32);
-    }
     test::TempDir wide;
-    test::write_checkpoint(wide.path(), config, floats, 1);
+    test::write_checkpoint(wide.path(), config, in_float32(others, random), 1);
     try {
       refill(wide.path(), false);
       FAIL() << "it has no room for float32";
