@@ -54,15 +54,13 @@ class IndexEntries {
   }
 
   void take_tensor(const JsonEvent& e) {
-    std::string tensor = printable(e.key);
-    if (e.kind != Kind::string) {
-      refuse(fmt::format("the file name of tensor {} must be a string", tensor));
-    }
+    if (e.kind != Kind::string)
+      refuse(fmt::format("the file name of tensor {} must be a string", printable(e.key)));
     auto file = files_.find(e.text);
     if (file == files_.end()) {
       if (std::string_view fault = path_fault(e.text); !fault.empty()) {
-        refuse(fmt::format("tensor {}: the file name '{}' {}; refused without opening it", tensor,
-                           printable(e.text), fault));
+        refuse(fmt::format("tensor {}: the file name '{}' {}; refused without opening it",
+                           printable(e.key), printable(e.text), fault));
       }
       file = files_.emplace(e.text).first;
     }

@@ -71,8 +71,7 @@ std::string rate_text(const Json& rates, const std::string& name) {
 // as long as all of them.
 double token_rate(const Planner& planner, const MemoryPlan& memory, const ReadPlan& read,
                   const Rates& rates) {
-  return predict_speed(memory, read, rates).tokens_per_second *
-         planner.checkpoint().model().root->stage().share();
+  return predict_speed(memory, read, rates) * planner.checkpoint().model().root->stage().share();
 }
 
 // The layers of each rank of a pipeline, and what the checkpoint has for it; null without one.
@@ -85,16 +84,25 @@ Json stages_json(const Stage& stage) {
   return stages;
 }
 
+// Returns whether there is a matrix that it quantizes: those that are stored quantized stay.
+bool changes_any(const ReadPlan& read, const QuantizeRequest& quantize) {
+  return std::ranges::any_of(read.tensors, [&](const TensorPlan& t) {
+    const Param& param = *read.params[t.param].param;
+    return !t.matrix->kept &&
+           scheme_of(quantize, param, param.pieces[t.piece]).group != ScaleGroup::none;
+  });
+}
+
 // Lists other budgets and schemes, with what they would bring.
-Json would_help(Planner& planner, const RunShape& shape, const MemoryPlan& now) {
+Json would_help(Planner& planner, const RunShape& shape, const MemoryPlan& now,
+                const ReadPlan& read) {
   Json list = Json::array();
   if (!now.streams()) return list;
   auto consider = [&](const std::string& change, uint64_t budget, const QuantizeRequest& quantize) {
     try {
-      auto [memory, read] = planner.what_if(shape, budget, quantize);
+      const MemoryPlan memory = planner.what_if(shape, budget, quantize);
       list.push_back({{"change", change},
-                      {"tokens_per_second",
-                       token_rate(planner, memory, read, planner.rates().known(quantize))},
+                      {"tokens_per_second", planner.tokens_per_second(memory, quantize)},
                       {"bytes_per_sweep", memory.sweep_bytes},
                       {"needed_bytes", memory.needed()}});
     } catch (const Error& e) {
@@ -108,15 +116,14 @@ Json would_help(Planner& planner, const RunShape& shape, const MemoryPlan& now) 
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
   if (now.reads_disk()) {
-    auto [resident, read] = planner.what_if(shape, UINT64_MAX, asked);
-    uint64_t all = resident.needed() + 2 * MiB;
+    const uint64_t all = planner.what_if(shape, UINT64_MAX, asked).needed() + 2 * MiB;
     consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
   }
   if (asked.scheme.group == ScaleGroup::none && asked.rules.empty()) {
     QuantizeRequest fp8 = asked;
     fp8.scheme = *find_quant_scheme("fp8");
     fp8.to_bf16 = false;
-    consider("--quantization fp8", planner.machine().budget(), fp8);
+    if (changes_any(read, fp8)) consider("--quantization fp8", planner.machine().budget(), fp8);
   }
   return list;
 }
@@ -147,7 +154,7 @@ Json experts_json(const ReadPlan& read) {
   return {{"experts", read.experts.size()},
           {"slots", read.expert_slots},
           {"slot_bytes", read.expert_slot_bytes},
-          {"per_token", read.experts_per_token()},
+          {"per_token", read.experts_of_step()},
           {"hit_rate", 1 - read.expert_misses()},
           {"hit_rate_source",
            rate_source_name(read.knows_reuse() ? RateSource::runs : RateSource::assumed)}};
@@ -156,8 +163,7 @@ Json experts_json(const ReadPlan& read) {
 Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
   const Rates rates = planner.rates().known();
-  const double load_seconds = predict_speed(memory, read, rates).load_seconds;
-  const double tokens_per_second = token_rate(planner, memory, read, rates);
+  const double speed = token_rate(planner, memory, read, rates);
   const DevicePlan& device = memory.device;
   const uint64_t least =
       smallest.needed() + MiB;  // a process is not the same to the page each time
@@ -192,11 +198,11 @@ Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory
           {"experts", experts_json(read)},
           {"cpu_bytes_per_sweep", memory.host_multiplied_bytes},
           {"cpu_rows", cpu_rows_json(read)},
-          {"load_seconds", load_seconds},
-          {"tokens_per_second", tokens_per_second},
+          {"load_seconds", predict_load_seconds(read, rates)},
+          {"tokens_per_second", speed},
           {"rates", rates_json(rates)},
           {"read_shape", read_shape_json(planner.rates().read_shape())},
-          {"would_help", only_faster(would_help(planner, shape, memory), tokens_per_second)},
+          {"would_help", only_faster(would_help(planner, shape, memory, read), speed)},
           {"smallest",
            {{"memory", fits ? std::min(least, planner.machine().budget()) : least},
             {"device_memory", smallest.device.peak()}}},

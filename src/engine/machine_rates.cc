@@ -120,7 +120,7 @@ void MachineRates::learn_pass(ModelWeights& loaded, double seconds) {
   const PassBytes bytes{.disk = read > 0 ? read : sweep_bytes(plan, spilled),
                         .link = memory.host_sweep_bytes,
                         .host = memory.host_multiplied_bytes,
-                        .memory = memory.met_by_device(plan.bytes_per_token()),
+                        .memory = memory.met_by_device(plan.step_bytes()),
                         .disk_share = memory.buffers.disk_share};
   if (auto seen = observe_pass(bytes, seconds, known())) remember(*seen);
 }

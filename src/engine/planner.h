@@ -86,9 +86,10 @@ class Planner {
   bool fits(const MemoryPlan& plan) const {
     return plan.needed() <= machine_.budget() && plan.device.peak() <= machine_.device_budget();
   }
-  // The plans of place() for another budget and scheme; throws as it does.
-  std::pair<MemoryPlan, ReadPlan> what_if(const RunShape& shape, uint64_t budget,
-                                          const QuantizeRequest& quantize);
+  // The plan of place() for another budget and scheme, and its speed; throws as it does.
+  MemoryPlan what_if(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
+  double tokens_per_second(const MemoryPlan& plan, const QuantizeRequest& quantize,
+                           int64_t sequences = 1);
   // The reads of a plan for that scheme.
   ReadPlan read_plan_for(const MemoryPlan& plan, const QuantizeRequest& quantize);
 

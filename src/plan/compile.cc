@@ -17,7 +17,10 @@ constexpr uint64_t kFewestSlots = 4;
 class SpanWriter {
  public:
   SpanWriter(ReadPlan& plan, uint64_t most_bytes, uint64_t ring_slots)
-      : plan_(plan), most_(most_bytes), ring_slots_(ring_slots) {}
+      : plan_(plan),
+        most_(most_bytes),
+        ring_slots_(ring_slots),
+        like_(plan.tensors.size(), kNone) {}
 
   // Appends the load's spans of tensors that share reads. The largest values of streamed, measured
   // tensors are found here once for all sweeps.
@@ -41,6 +44,14 @@ class SpanWriter {
 
   void append_to_sweep(uint32_t tensor) {
     const TensorPlan& t = plan_.tensors[tensor];
+    if (const uint32_t like = like_[t.alike]; like != kNone) {
+      TiledTensor tiled = plan_.sweep[like];
+      tiled.tensor = tensor;
+      tiled.first_tile = plan_.sweep_tiles();
+      plan_.sweep.push_back(tiled);
+      return;
+    }
+    like_[t.alike] = static_cast<uint32_t>(plan_.sweep.size());
     const ParamPlan& param = plan_.params[t.param];
     const RowsInFile rows = rows_in_sweep(plan_, t);
     const TileCost cost = tile_cost(plan_, t, rows);
@@ -199,6 +210,8 @@ class SpanWriter {
   ReadPlan& plan_;
   uint64_t most_;
   uint64_t ring_slots_;
+  static constexpr uint32_t kNone = UINT32_MAX;
+  std::vector<uint32_t> like_;  // by TensorPlan::alike, the place in the sweep of one of these
   bool only_count_ = false;
   Span last_;  // without its moves
   bool last_joins_ = false;
@@ -207,16 +220,15 @@ class SpanWriter {
 // The streamed tensors as a forward pass meets them: in the order of the module tree, except that a
 // table which is the head too comes last.
 std::vector<uint32_t> sweep_order(const ReadPlan& plan) {
-  std::vector<uint32_t> order;
-  for (bool tied : {false, true}) {
-    for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
-      const ParamPlan& p = plan.params[plan.tensors[t].param];
-      const TensorPlan& tensor = plan.tensors[t];
-      const bool is_codes = tensor.source == 0 && tensor.stored->bytes > 0;
-      const bool is_read = p.streamed() && !p.only_looked_up() && is_codes;
-      if (is_read && tied == (p.table == Table::tied)) order.push_back(t);
-    }
+  std::vector<uint32_t> order, tied;
+  for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    const TensorPlan& tensor = plan.tensors[t];
+    if (tensor.source > 0) break;  // other planes, which are behind all codes
+    const ParamPlan& p = plan.params[tensor.param];
+    if (!p.streamed() || p.only_looked_up() || tensor.stored->bytes == 0) continue;
+    (p.table == Table::tied ? tied : order).push_back(t);
   }
+  order.insert(order.end(), tied.begin(), tied.end());
   return order;
 }
 
@@ -258,6 +270,11 @@ void plan_reads(ReadPlan& plan, const Staging& staging, bool sizes_only) {
   SpanWriter writer(plan, plan.slot_bytes - kAlignmentSlack, slots);
   std::span<const uint32_t> order = plan.disk_order;
   for (size_t at = 0; at < order.size();) {
+    const TensorPlan& first = plan.tensors[order[at]];
+    if (plan.params[first.param].streamed() && !first.is_measured()) {
+      ++at;  // the load does not read it
+      continue;
+    }
     const size_t end = plan.end_of_shared(at);
     const bool only_count = sizes_only && plan.spans.size() >= slots;
     if (plan.tensors[order[at]].stored->bytes > 0)

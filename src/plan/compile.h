@@ -11,6 +11,7 @@ inline constexpr uint64_t kAlignmentSlack = 8192;
 struct Staging {
   uint64_t slot_bytes = 0;  // at least; grows where one row group needs more
   uint64_t ring_bytes = 0;  // at least four slots
+  bool operator==(const Staging&) const = default;
 };
 
 // Gives a plan of lay_out() all sizes of a compiled plan, but not all of its spans: for comparing

@@ -269,6 +269,55 @@ void lay_out_row_amax(ReadPlan& plan) {
   }
 }
 
+// Numbers that the sizes of a tensor's tiles follow from, however long these are, and how often
+// they are read.
+struct TileSizes {
+  WeightFormat format;
+  double share = 1;
+  int64_t cols = 0;
+  int64_t rows = 0, group = 0, piece_rows = 0;  // of a run
+  int64_t all_rows = 0;                         // of all runs
+  uint64_t bytes = 0, other_bytes = 0;          // of a run, and of the other planes
+  uint64_t row_bytes = 0, cost_of_row = 0, cost = 0;
+  bool operator==(const TileSizes&) const = default;
+};
+
+TileSizes tile_sizes(const ReadPlan& plan, const TensorPlan& t) {
+  const ParamPlan& p = plan.params[t.param];
+  const RowsInFile rows = rows_in_sweep(plan, t);
+  const TileCost cost = tile_cost(plan, t, rows);
+  TileSizes sizes{.format = p.format,
+                  .share = p.param->share,
+                  .cols = p.param->cols,
+                  .rows = rows.rows,
+                  .group = rows.group,
+                  .piece_rows = rows.piece_rows,
+                  .all_rows = t.rows.rows * t.rows.piece_rows,
+                  .bytes = rows.bytes(),
+                  .row_bytes = rows.row_bytes,
+                  .cost_of_row = cost.row,
+                  .cost = cost.fixed};
+  for (uint32_t k = 0; k < t.others; ++k)
+    sizes.other_bytes += plan.tensors[t.first_other + k].rows.bytes();
+  return sizes;
+}
+
+// Finds tensors whose tiles are alike. Kinds are few, and those of an expert are those of the one
+// before.
+void find_alike(ReadPlan& plan) {
+  std::vector<std::pair<TileSizes, uint32_t>> kinds;
+  for (uint32_t i = 0; i < plan.tensors.size(); ++i) {
+    TensorPlan& t = plan.tensors[i];
+    t.alike = i;
+    if (t.source > 0 || t.stored->bytes == 0) continue;
+    const TileSizes sizes = tile_sizes(plan, t);
+    const auto kind =
+        std::ranges::find(kinds.rbegin(), kinds.rend(), sizes, &decltype(kinds)::value_type::first);
+    if (kind != kinds.rend()) t.alike = kind->second;
+    if (kind == kinds.rend()) kinds.emplace_back(sizes, i);
+  }
+}
+
 // Sorts the tensors as they lie on disk, and places all on the device.
 void finish(ReadPlan& plan) {
   plan.params.shrink_to_fit();
@@ -280,6 +329,7 @@ void finish(ReadPlan& plan) {
     return std::tuple(t.origin, t.origin == Origin::spill ? 0 : t.stored->file, t.rows.begin, i);
   });
   lay_out_row_amax(plan);
+  find_alike(plan);
   set_placement(plan, {});
 }
 
@@ -362,7 +412,7 @@ namespace {
 // Lists the experts that the placement has a cache for.
 void list_experts(ReadPlan& plan) {
   plan.experts.clear();
-  plan.expert_slot_bytes = plan.expert_slots = 0;
+  plan.expert_slot_bytes = 0;
   int64_t last = -1;
   for (uint32_t i = 0; i < plan.params.size(); ++i) {
     const ParamPlan& p = plan.params[i];
@@ -378,29 +428,35 @@ void list_experts(ReadPlan& plan) {
   plan.experts.shrink_to_fit();
 }
 
+void refuse_transposed(const ParamPlan& p, Tier tier) {
+  if (!p.transposed || (tier != Tier::disk && tier != Tier::cached)) return;
+  fail(ErrorKind::no_fit,
+       "{} cannot be streamed from the checkpoint, which has its dimensions exchanged: leave it in "
+       "memory{}",
+       p.param->path, p.table == Table::none ? ", or give a --spill-dir for a packed copy" : "");
+}
+
 }  // namespace
 
 void set_placement(ReadPlan& plan, const Placement& placement) {
   check(placement.empty() || placement.size() == plan.params.size(), "one tier a parameter");
+  for (size_t i = 0; i < placement.size(); ++i) refuse_transposed(plan.params[i], placement[i]);
   for (UnitPlan& unit : plan.units) unit.storage_bytes = unit.host_bytes = unit.read_bytes = 0;
+  plan.expert_slots = 0;
+  bool caches_others = false;
   for (size_t i = 0; i < plan.params.size(); ++i) {
     ParamPlan& p = plan.params[i];
-    p.tier = placement.empty() ? Tier::device : placement[i];
+    const Tier tier = placement.empty() ? Tier::device : placement[i];
+    caches_others = caches_others || (p.tier == Tier::cached) != (tier == Tier::cached);
+    p.tier = tier;
     p.offset = 0;
-    if (p.streamed() && p.transposed) {
-      fail(
-          ErrorKind::no_fit,
-          "{} cannot be streamed from the checkpoint, which has its dimensions exchanged: leave it "
-          "in memory{}",
-          p.param->path, p.table == Table::none ? ", or give a --spill-dir for a packed copy" : "");
-    }
     if (p.streamed()) continue;
     UnitPlan& unit = plan.units[p.unit];
     uint64_t& storage = p.tier == Tier::host ? unit.host_bytes : unit.storage_bytes;
     p.offset = storage;
     storage += p.kept_storage();
   }
-  list_experts(plan);
+  if (caches_others) list_experts(plan);
 }
 
 }  // namespace sluice

@@ -239,7 +239,9 @@ class PlanSearch {
         read_(laid_out),
         spill_(largest_spill_layout(read_)),
         spill_writing_(read_.origin == Origin::spill ? least_to_write(read_, spill_) : 0),
-        least_(choose_placement(read_, room(0, 0), shape.rules)) {}
+        least_(choose_placement(read_, room(0, 0), shape.rules)) {
+    for (const ParamPlan& p : read_.params) all_weights_ += p.storage;
+  }
 
   MemoryPlan resident(const BufferSizes& sizes) { return predict(sizes, {}); }
   // Streams all weights that may be streamed.
@@ -248,7 +250,7 @@ class PlanSearch {
   // Returns the plan for what compile() would make with these settings; compiles nothing.
   MemoryPlan predict(const BufferSizes& sizes, const Placement& placement,
                      uint64_t expert_slots = 0) {
-    plan_sizes(read_, sizes.staging, placement, expert_slots);
+    look_at(sizes.staging, placement, expert_slots);
     MemoryPlan plan;
     plan.placement = placement;
     plan.expert_slots = read_.expert_slots;
@@ -257,7 +259,7 @@ class PlanSearch {
     plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1,
                                           std::max(sizes.chunk_rows, shape_.least_rows));
     plan.start = shape_.start_peak;
-    const PlanLists lists = plan_lists(read_);
+    const PlanLists& lists = looked_at_.lists;
     plan.draft = shape_.draft.host;
     plan.draft_load = shape_.draft.loading;
     plan.device.draft = shape_.draft.device;
@@ -290,6 +292,8 @@ class PlanSearch {
     return leaves() || smaller ? streamed : resident;
   }
 
+  // Returns whether there is room for all weights, if nothing else took any.
+  bool may_be_resident(uint64_t budget) const { return all_weights_ <= limit(budget); }
   bool fits(const MemoryPlan& plan, uint64_t budget) const {
     return plan.needed() <= budget && plan.device.peak() <= shape_.device_budget;
   }
@@ -354,6 +358,7 @@ class PlanSearch {
     }
     while (weights > 0 || host > 0) {
       Placement placement = choose_placement(read_, room(weights, host), shape_.rules);
+      looked_at_.is_valid = false;  // for now `read_` has that placement
       const uint64_t slots = expert_slots(read_, placement, least_, weights);
       MemoryPlan filled = predict(sizes, placement, slots);
       if (fits(filled, budget)) return filled;
@@ -369,12 +374,48 @@ class PlanSearch {
   }
 
  private:
+  // Sums over all parameters and tensors of a placement, which plans that differ in their rows
+  // share.
+  struct LookedAt {
+    bool is_valid = false;
+    Staging staging;
+    Placement placement;
+    uint64_t expert_slots = 0;  // as they were asked for
+    PlanLists lists = {};
+    StreamMemory stream = {};
+    uint64_t first_sweep_bytes = 0, sweep_bytes = 0;
+    uint64_t host_sweep_bytes = 0, host_multiplied_bytes = 0;
+    std::optional<SpillLayout> part = {};  // that fits the spill cache, where not all does
+  };
+
+  // Gives `read_` the sizes that compile() would make with these settings.
+  void look_at(const Staging& staging, const Placement& placement, uint64_t expert_slots) {
+    LookedAt& at = looked_at_;
+    if (at.is_valid && at.staging == staging && at.placement == placement &&
+        at.expert_slots == expert_slots)
+      return;
+    at = {
+        .is_valid = true, .staging = staging, .placement = placement, .expert_slots = expert_slots};
+    plan_sizes(read_, staging, placement, expert_slots);
+    at.lists = plan_lists(read_);
+    at.first_sweep_bytes = at.sweep_bytes = sweep_bytes(read_, {});
+    at.host_sweep_bytes = host_sweep_bytes(read_);
+    at.host_multiplied_bytes = host_multiplied_bytes(read_);
+    if (placement.empty()) return;
+    at.stream = stream_memory(read_, own_memory());
+    if (shape_.spill_bytes == 0 || spill_.tensors.empty()) return;
+    if (spill_.file_bytes() > shape_.spill_bytes) at.part = spill_layout(read_, shape_.spill_bytes);
+    at.sweep_bytes = sweep_bytes(read_, spilled());
+  }
+  // Tensors that the spill cache has after the first pass.
+  const SpillLayout& spilled() const { return looked_at_.part ? *looked_at_.part : spill_; }
+
   // Adds the bytes that `read_` streams, and the memory that streaming takes.
   void plan_streams(MemoryPlan& plan) const {
-    plan.first_sweep_bytes = sweep_bytes(read_, {});
-    plan.sweep_bytes = plan.first_sweep_bytes;
-    plan.host_sweep_bytes = host_sweep_bytes(read_);
-    plan.host_multiplied_bytes = host_multiplied_bytes(read_);
+    plan.first_sweep_bytes = looked_at_.first_sweep_bytes;
+    plan.sweep_bytes = plan.batch_sweep_bytes = looked_at_.sweep_bytes;
+    plan.host_sweep_bytes = looked_at_.host_sweep_bytes;
+    plan.host_multiplied_bytes = looked_at_.host_multiplied_bytes;
     plan.host_products = host_products(read_, plan.chunk_rows);
     const bool needs_spill = read_.origin == Origin::spill && spill_.index_bytes > 0;
     // A file may be there that holds more than this run would write.
@@ -382,13 +423,13 @@ class PlanSearch {
       plan.spill = Buffer::charged_bytes(spill_.index_bytes) + spill_.list_bytes();
     if (needs_spill) plan.spill_writing = Buffer::charged_bytes(spill_writing_);
     if (!plan.streams()) return;
-    StreamMemory stream = stream_memory(read_, own_memory());
-    plan.stream = stream.host() + plan_lists(read_).stream;
-    plan.device.staging = stream.device();
-    if (shape_.spill_bytes == 0) return;
-    bool all_fits = spill_.file_bytes() <= shape_.spill_bytes;
-    plan.sweep_bytes =
-        sweep_bytes(read_, all_fits ? spill_ : spill_layout(read_, shape_.spill_bytes));
+    plan.stream = looked_at_.stream.host() + looked_at_.lists.stream;
+    plan.device.staging = looked_at_.stream.device();
+    const int64_t tokens = std::min(shape_.sequences, plan.chunk_rows);
+    const SpillLayout none;
+    if (tokens > 1)
+      plan.batch_sweep_bytes =
+          sweep_bytes(read_, shape_.spill_bytes > 0 ? spilled() : none, tokens);
   }
 
   // The load's staging is gone when the run begins. Page tables and rounding take their part, and
@@ -412,7 +453,9 @@ class PlanSearch {
   ReadPlan& read_;     // with the placement that is looked at
   SpillLayout spill_;  // of everything that a placement may stream
   uint64_t spill_writing_;
-  Placement least_;  // where as little stays as can be
+  Placement least_;           // where as little stays as can be
+  uint64_t all_weights_ = 0;  // bytes of all in the device's memory
+  LookedAt looked_at_;
 };
 
 }  // namespace
@@ -475,7 +518,7 @@ std::optional<MemoryPlan> try_place(const CausalLM& root, ReadPlan& laid_out, co
   PlanSearch search(root, laid_out, shape, runtime);
   if (!search.can_stream()) return std::nullopt;
   for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
-    if (search.leaves()) break;
+    if (search.leaves() || !search.may_be_resident(budget)) break;
     MemoryPlan plan = search.resident(sizes);
     if (search.fits(plan, budget)) return search.with_device_rows(std::move(plan), budget);
   }

@@ -117,6 +117,7 @@ struct MemoryPlan {
   Origin origin = Origin::checkpoint;  // of input-major matrices, as lay_out() takes it
   uint64_t first_sweep_bytes = 0;      // read from disk by the first pass over the model
   uint64_t sweep_bytes = 0;            // read by each later pass: less with a spill cache
+  uint64_t batch_sweep_bytes = 0;      // the same where each sequence has a token in the pass
   // Bytes of a pass of few rows: copied from host memory to the device, and multiplied by the CPU
   // beside it.
   uint64_t host_sweep_bytes = 0;

@@ -405,24 +405,27 @@ std::optional<Observation> observe_pass(const PassBytes& bytes, double seconds,
   return Observation{link ? RateKind::link : host ? RateKind::host : RateKind::step, rate};
 }
 
-Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
-                         int64_t sequences) {
+double predict_load_seconds(const ReadPlan& read, const Rates& rates) {
+  return static_cast<double>(read.read_bytes()) / rates.disk.bytes_per_second;
+}
+
+double predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
+                     int64_t sequences) {
   auto width = static_cast<double>(sequences);
-  const PassBytes bytes{.disk = memory.sweep_bytes,
+  const PassBytes bytes{.disk = sequences > 1 ? memory.batch_sweep_bytes : memory.sweep_bytes,
                         .link = memory.host_sweep_bytes,
                         .host = memory.host_multiplied_bytes,
-                        .memory = memory.met_by_device(read.bytes_per_token()),
+                        .memory = memory.met_by_device(read.step_bytes(sequences)),
                         .disk_share = memory.buffers.disk_share};
   // Arithmetic of more than some sequences takes longer than memory.
   Rates shared = rates;
   shared.memory.bytes_per_second /= std::max(1.0, width / kSequencesForFree);
-  double load = static_cast<double>(read.read_bytes()) / rates.disk.bytes_per_second;
-  return {load, width / pass_seconds(bytes, shared)};
+  return width / pass_seconds(bytes, shared);
 }
 
 BlockCosts predict_block_costs(uint64_t bytes, int64_t block_size, const ReadPlan& read,
                                const Rates& rates) {
-  double weights = static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1));
+  double weights = static_cast<double>(std::max<uint64_t>(read.step_bytes(), 1));
   double memory = 2 * static_cast<double>(bytes) / rates.memory.bytes_per_second;
   double disk = static_cast<double>(bytes) / rates.disk.bytes_per_second;
   BlockCosts costs;

@@ -115,16 +115,15 @@ double pass_seconds(const PassBytes& bytes, const Rates& rates);
 // where the pass is too small.
 std::optional<Observation> observe_pass(const PassBytes& bytes, double seconds, const Rates& rates);
 
-struct Prediction {
-  double load_seconds = 0;
-  double tokens_per_second = 0;  // of all sequences together, after their prompts
-};
-// The disk delivers the weights of a sweep, the link those in host memory beside a device, and
-// memory all weights that a token meets. The disk reads ahead during compute, but a step takes
-// about as long as the sum (docs/benchmarks.md). Sequences in one step share the costs, until their
-// arithmetic takes longer than memory.
-Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
-                         int64_t sequences = 1);
+double predict_load_seconds(const ReadPlan& read, const Rates& rates);
+
+// Tokens a second of all sequences together, after their prompts. The disk delivers the weights of
+// a sweep, the link those in host memory beside a device, and memory all weights that a token
+// meets. The disk reads ahead during compute, but a step takes about as long as the sum
+// (docs/benchmarks.md). Sequences in one step share the costs, until their arithmetic takes longer
+// than memory; the experts that any of them chooses count once.
+double predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
+                     int64_t sequences = 1);
 
 // Seconds to move a block of the KV cache of `bytes`, and to recompute its tokens beside other
 // rows, for which the weights are read in any case.

@@ -10,6 +10,11 @@
 
 namespace sluice {
 
+double used_share(const Param& param, int64_t tokens) {
+  if (tokens == 1 || !param.is_routed()) return param.share;
+  return 1 - std::pow(1 - param.share, static_cast<double>(tokens));
+}
+
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows) {
   return storage_bytes(param.format, ceil_div(rows, kPanelRows) * kPanelRows, param.param->cols);
 }
@@ -194,26 +199,30 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
   return static_cast<uint64_t>(cut.rows) * row;
 }
 
-uint64_t ReadPlan::bytes_per_token() const {
+uint64_t ReadPlan::step_bytes(int64_t tokens) const {
   double sum = 0;
   for (const ParamPlan& p : params) {
-    if (!p.only_looked_up()) sum += p.param->share * static_cast<double>(p.bytes);
+    if (!p.only_looked_up()) sum += used_share(*p.param, tokens) * static_cast<double>(p.bytes);
   }
   return static_cast<uint64_t>(sum);
 }
 
-double ReadPlan::expert_misses() const {
-  if (knows_reuse()) return 1 - expert_reuse.hit_rate(expert_slots);
+double ReadPlan::expert_misses(int64_t tokens) const {
+  const auto slots = static_cast<double>(std::min<uint64_t>(expert_slots, experts.size()));
   const auto all = static_cast<double>(std::max<size_t>(experts.size(), 1));
-  return 1 - static_cast<double>(std::min<uint64_t>(expert_slots, experts.size())) / all;
+  const double misses = knows_reuse() ? 1 - expert_reuse.hit_rate(expert_slots) : 1 - slots / all;
+  if (tokens == 1) return misses;
+  // Several tokens hit each slot once.
+  const auto used = static_cast<double>(std::max<uint64_t>(experts_of_step(tokens), 1));
+  return std::max(misses, 1 - slots / used);
 }
 
-uint64_t ReadPlan::experts_per_token() const {
+uint64_t ReadPlan::experts_of_step(int64_t tokens) const {
   double sum = 0;
   for (const CachedExpert& e : experts) {
     for (uint32_t p = e.first_param; p < e.end_param; ++p) {
       if (params[p].tier != Tier::cached) continue;
-      sum += params[p].param->share;
+      sum += used_share(*params[p].param, tokens);
       break;
     }
   }

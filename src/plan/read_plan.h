@@ -106,9 +106,11 @@ struct TensorPlan {
   // when it exceeds the ring. Also for transposed tensors whose rows have scales of their own.
   uint32_t measure_spans = 0;
   uint32_t matrices = 1;  // of the stored tensor: more in a stack
-  bool read_twice = false;
+  // The first tensor of the plan whose tiles have the same sizes: of experts there are many.
+  uint32_t alike = 0;
   uint64_t amax_offset = 0;  // transposed: of float32[rows] in an area of plan.row_amax
   bool amax_known = false;   // and the largest value is given
+  bool read_twice = false;
 
   const StoredPlane& plane() const { return matrix->planes[source]; }
   uint64_t matrix_begin(const Piece& of) const;  // file offset
@@ -245,17 +247,18 @@ struct ReadPlan {
   uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads
   uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored
-  // Returns the bytes of weights that a decode step of one token reads: all but tables that are
-  // only looked up, and experts that it does not choose.
-  uint64_t bytes_per_token() const;
-  // The share of uses of cached experts that the cache is predicted not to have: as an earlier run
-  // has used them, or where a router chooses all alike.
-  double expert_misses() const;
+  // Returns the bytes of weights that a decode step of so many tokens reads: all but tables that
+  // are only looked up, and experts that none of them chooses.
+  uint64_t step_bytes(int64_t tokens = 1) const;
+  // The share of the cached experts of a step that the cache is predicted not to have: as an
+  // earlier run has used them, or where a router chooses all alike.
+  double expert_misses(int64_t tokens = 1) const;
   bool knows_reuse() const {
     return expert_reuse.is_known() && expert_reuse.experts == experts.size();
   }
-  // Experts that a token uses in all layers together: fewer slots lose what the next token wants.
-  uint64_t experts_per_token() const;
+  // Cached experts that a step uses in all layers together: fewer slots lose what the next token
+  // wants.
+  uint64_t experts_of_step(int64_t tokens = 1) const;
   // The view of a parameter in its unit's storage of its tier.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
   uint32_t sweep_tiles() const;
@@ -273,6 +276,9 @@ struct ReadPlan {
   uint32_t host_sweep_tiles() const;
   const TiledParam& param_of_host_tile(uint32_t index) const;
 };
+
+// The share of steps of so many tokens that use a parameter: each token's router chooses by itself.
+double used_share(const Param& param, int64_t tokens);
 
 // Bytes of a tile of `rows` rows of a parameter, which are whole panels.
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -144,19 +146,34 @@ SpillLayout largest_spill_layout(const ReadPlan& plan) {
   return lay_out(plan, chosen(plan, UINT64_MAX, true));
 }
 
-uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor) {
-  const SpilledTensor* codes = spilled.find(tensor.tensor);
-  const uint64_t bytes = codes != nullptr ? codes->bytes() : plan.tiles_bytes(tensor);
-  const ParamPlan& param = plan.params[plan.tensors[tensor.tensor].param];
-  double share = param.param->share;
-  if (param.tier == Tier::cached) share *= plan.expert_misses();
-  return share < 1 ? static_cast<uint64_t>(share * static_cast<double>(bytes)) : bytes;
+std::vector<uint64_t> sweep_bytes_of_units(const ReadPlan& plan, const SpillLayout& spilled,
+                                           int64_t tokens) {
+  std::vector<uint64_t> units(plan.units.size());
+  const double misses = plan.expert_misses(tokens);
+  const auto counted = [&](uint64_t bytes, const ParamPlan& param) {
+    double share = used_share(*param.param, tokens);
+    if (param.tier == Tier::cached) share *= misses;
+    return share < 1 ? static_cast<uint64_t>(share * static_cast<double>(bytes)) : bytes;
+  };
+  // Bytes of tensors that are alike, on disk and in the cache, from the checkpoint; 0: not known.
+  std::vector<std::array<uint64_t, 2>> stored(plan.tensors.size());
+  for (const TiledTensor& t : plan.sweep) {
+    const TensorPlan& tensor = plan.tensors[t.tensor];
+    const ParamPlan& param = plan.params[tensor.param];
+    if (const SpilledTensor* codes = spilled.find(t.tensor)) {
+      units[param.unit] += counted(codes->bytes(), param);
+      continue;
+    }
+    uint64_t& alike = stored[tensor.alike][param.tier == Tier::cached ? 1 : 0];
+    if (alike == 0) alike = counted(plan.tiles_bytes(t), param);
+    units[param.unit] += alike;
+  }
+  return units;
 }
 
-uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled) {
-  uint64_t sum = 0;
-  for (const TiledTensor& t : plan.sweep) sum += sweep_bytes(plan, spilled, t);
-  return sum;
+uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, int64_t tokens) {
+  const std::vector<uint64_t> units = sweep_bytes_of_units(plan, spilled, tokens);
+  return std::accumulate(units.begin(), units.end(), uint64_t{0});
 }
 
 }  // namespace sluice

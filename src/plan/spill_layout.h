@@ -90,11 +90,12 @@ SpillLayout largest_spill_layout(const ReadPlan& plan);
 // Names a tensor of a plan in the index: as the checkpoint does, with the part that the plan takes.
 std::string spill_name(const ReadPlan& plan, uint32_t tensor);
 
-// Bytes that a sweep for one token reads of one of its tensors, and of all: from the spill cache
-// the tensors in `spilled` (none in the first sweep), the others from the checkpoint. Tensors of
-// experts count with the share that a router chooses: all experts are taken for equally likely,
-// and so to be in the cache.
-uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor);
-uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled);
+// Bytes that a sweep for so many tokens reads, of each unit and of all: from the spill cache the
+// tensors in `spilled` (none in the first sweep), the others from the checkpoint. Tensors of
+// experts count with the share that routers choose: all experts are taken for equally likely, and
+// so to be in the cache.
+std::vector<uint64_t> sweep_bytes_of_units(const ReadPlan& plan, const SpillLayout& spilled,
+                                           int64_t tokens = 1);
+uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, int64_t tokens = 1);
 
 }  // namespace sluice

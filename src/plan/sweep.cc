@@ -129,12 +129,21 @@ std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, ui
   return movable;
 }
 
+// Parameters that only some tokens use, and those that all use.
+struct ByUse {
+  ByUse(const ReadPlan& all, const std::vector<size_t>& movable) {
+    for (size_t i : movable) (all.params[i].param->is_routed() ? routed : common).push_back(i);
+    routed_bytes = storage_of(all, routed);
+    common_bytes = storage_of(all, common);
+  }
+  std::vector<size_t> routed, common;
+  uint64_t routed_bytes = 0, common_bytes = 0;
+};
+
 // Does the same, but parameters that only some tokens use leave before any that all use.
 std::vector<size_t> leaving_by_use(const ReadPlan& all, const std::vector<size_t>& movable,
                                    uint64_t room) {
-  std::vector<size_t> routed, common;
-  for (size_t i : movable) (all.params[i].param->is_routed() ? routed : common).push_back(i);
-  const uint64_t routed_bytes = storage_of(all, routed), common_bytes = storage_of(all, common);
+  auto [routed, common, routed_bytes, common_bytes] = ByUse(all, movable);
   std::vector<size_t> gone = leaving(all, std::move(routed), room - std::min(room, common_bytes));
   const uint64_t stays = routed_bytes - storage_of(all, gone);
   for (size_t i : leaving(all, std::move(common), room - std::min(room, stays))) gone.push_back(i);
@@ -143,16 +152,11 @@ std::vector<size_t> leaving_by_use(const ReadPlan& all, const std::vector<size_t
 }
 
 // Does the same where experts have a cache: of the others as many stay as fit.
-Placement with_cache(const ReadPlan& all, const std::vector<size_t>& movable,
-                     const std::vector<size_t>& tables, uint64_t room, Placement placement) {
-  std::vector<size_t> common;
-  for (size_t i : movable) {
-    const bool is_expert = all.params[i].param->is_routed();
-    if (is_expert) placement[i] = Tier::cached;
-    if (!is_expert) common.push_back(i);
-  }
+Placement with_cache(const ReadPlan& all, ByUse by_use, const std::vector<size_t>& tables,
+                     uint64_t room, Placement placement) {
+  for (size_t i : by_use.routed) placement[i] = Tier::cached;
   for (size_t i : tables) placement[i] = Tier::disk;
-  for (size_t i : leaving(all, std::move(common), room)) placement[i] = Tier::disk;
+  for (size_t i : leaving(all, std::move(by_use.common), room)) placement[i] = Tier::disk;
   return placement;
 }
 
@@ -169,11 +173,12 @@ Placement choose_placement(const ReadPlan& all, const FreeBytes& room,
     if (tier) placement[i] = *tier == Tier::host && !room.host ? Tier::device : *tier;
     if (!tier) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
   }
-  std::vector<size_t> gone = leaving_by_use(all, movable, room.device);
-  const bool caches = !room.host && std::ranges::any_of(gone, [&](size_t i) {
-    return all.params[i].param->is_routed();
-  });
-  if (caches) return with_cache(all, movable, tables, room.device, std::move(placement));
+  if (!room.host) {
+    ByUse by_use(all, movable);
+    if (by_use.routed_bytes > room.device - std::min(room.device, by_use.common_bytes))
+      return with_cache(all, std::move(by_use), tables, room.device, std::move(placement));
+  }
+  const std::vector<size_t> gone = leaving_by_use(all, movable, room.device);
   for (size_t i : gone) placement[i] = Tier::host;
   for (size_t i : tables) placement[i] = Tier::host;
   uint64_t host = room.host.value_or(0);
@@ -198,6 +203,7 @@ uint64_t expert_slots(ReadPlan& all, const Placement& placement, const Placement
 LookupShape lookup_shape(const ReadPlan& plan) {
   LookupShape shape;
   for (const TensorPlan& t : plan.tensors) {
+    if (t.source > 0) break;  // other planes, of which a streamed table has none
     const ParamPlan& p = plan.params[t.param];
     if (!p.streamed() || p.table == Table::none) continue;
     const RowsInFile& rows = t.rows;

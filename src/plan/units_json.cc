@@ -12,11 +12,7 @@ namespace sluice {
 
 Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory) {
   SpillLayout spill = spill_layout(read, shape.spill_bytes);
-  std::vector<uint64_t> streamed(read.units.size());
-  for (const TiledTensor& t : read.sweep) {
-    uint32_t unit = read.params[read.tensors[t.tensor].param].unit;
-    streamed[unit] += sweep_bytes(read, spill, t);
-  }
+  const std::vector<uint64_t> streamed = sweep_bytes_of_units(read, spill);
   std::vector<bool> lookup(read.units.size());
   std::vector<bool> cached(read.units.size());
   for (const ParamPlan& p : read.params) {

@@ -64,7 +64,7 @@ inline Needs needs(const ModelOptions& options, const ShapeOf& shape) {
   needs.resident -= smallest.runtime;
   for (uint64_t streams = needs.smallest; needs.resident - streams > kStep;) {
     const uint64_t middle = (streams + needs.resident) / 2;
-    const auto [plan, read] =
+    const MemoryPlan plan =
         planner.what_if(shape(planner), smallest.runtime + middle, options.quantize);
     (plan.streams() ? streams : needs.resident) = middle;
   }

@@ -74,8 +74,8 @@ class QuestionsTest : public testing::TestWithParam<std::string> {
   static Question what_if(uint64_t budget, const std::string& scheme, int64_t tokens) {
     return [=](Planner& s) {
       try {
-        const auto [memory, read] = s.what_if(shape(s, tokens), budget, request(s, scheme));
-        return text_of(memory) + text_of(read);
+        const MemoryPlan memory = s.what_if(shape(s, tokens), budget, request(s, scheme));
+        return text_of(memory) + text_of(s.read_plan_for(memory, request(s, scheme)));
       } catch (const Error& e) {
         EXPECT_NE(e.kind(), ErrorKind::runtime);
         return std::string(e.what());
@@ -123,8 +123,10 @@ TEST_P(QuestionsTest, LeaveNoTrace) {
     EXPECT_EQ(answers.try_emplace(number, answer).first->second, answer) << "question " << number;
     ASSERT_EQ(pieces_of(planner), pieces) << "after question " << number;
   }
-  const auto [memory, read] =
-      planner.what_if(shape(planner, 16), planner.machine().budget(), planner.options().quantize);
+  const QuantizeRequest& quantize = planner.options().quantize;
+  const MemoryPlan memory =
+      planner.what_if(shape(planner, 16), planner.machine().budget(), quantize);
+  const ReadPlan read = planner.read_plan_for(memory, quantize);
   planner.smallest(shape(planner, 64));
   const std::shared_ptr<const Placed> placed = planner.place(shape(planner, 16));
   EXPECT_EQ(text_of(placed->memory), text_of(memory));

@@ -6,10 +6,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "src/base/error.h"
 #include "src/plan/bind.h"
 #include "src/plan/memory_plan.h"
+#include "src/plan/spill_layout.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {
@@ -262,6 +264,41 @@ TEST(MemoryPlan, RefusalNamesABudgetThatWorks) {
     EXPECT_EQ(e.kind(), ErrorKind::no_fit);
     EXPECT_NE(std::string(e.what()).find("--memory"), std::string::npos) << e.what();
   }
+}
+
+// Sizes of alike tensors are computed once, as there may be many experts.
+TEST(Compile, AlikeTensorsHaveTheTilesThatEachHasByItself) {
+  size_t alike = 0;
+  for (const char* name : {"mixtral", "gpt_oss", "kimi_k2", "qwen3_5_moe", "gemma4_e"}) {
+    SCOPED_TRACE(name);
+    const std::filesystem::path path = test::source_dir() / "tests/data/models" / name;
+    const io::CheckpointIndex index = io::open_checkpoint(path);
+    Model model = build_model(path, {}, &index);
+    for (const char* scheme : {"none", "int8"}) {
+      const ReadPlan all = lay_out(model, index, request(scheme));
+      ReadPlan apart = all;
+      Placement streamed;
+      for (const ParamPlan& p : all.params)
+        streamed.push_back(p.transposed || p.param->pieces[0].vector ? Tier::device : Tier::disk);
+      for (uint32_t t = 0; t < apart.tensors.size(); ++t) {
+        alike += apart.tensors[t].alike != t;
+        apart.tensors[t].alike = t;
+      }
+      const Staging staging{4096, 16384};
+      const ReadPlan once = compile(all, staging, streamed),
+                     each = compile(apart, staging, streamed);
+      ASSERT_EQ(once.sweep.size(), each.sweep.size());
+      for (size_t i = 0; i < once.sweep.size(); ++i) {
+        const TiledTensor &a = once.sweep[i], &b = each.sweep[i];
+        EXPECT_EQ(
+            std::tuple(a.tensor, a.first_tile, a.tiles, a.tile_rows, a.run_rows, a.run_tiles),
+            std::tuple(b.tensor, b.first_tile, b.tiles, b.tile_rows, b.run_rows, b.run_tiles));
+      }
+      EXPECT_EQ(once.tile_bytes, each.tile_bytes);
+      EXPECT_EQ(sweep_bytes_of_units(once, {}), sweep_bytes_of_units(each, {}));
+    }
+  }
+  EXPECT_GT(alike, 0u);
 }
 
 }  // namespace

@@ -218,9 +218,48 @@ TEST(Passes, TakeAsLongAsTheirParts) {
   MemoryPlan memory;
   memory.sweep_bytes = 1'000'000'000;
   Rates rates{.sweep = {1e9}, .memory = {1e12}};
-  double slow = predict_speed(memory, read, rates).tokens_per_second;
+  const double slow = predict_speed(memory, read, rates);
   rates.sweep = {2e9};
-  EXPECT_NEAR(predict_speed(memory, read, rates).tokens_per_second, 2 * slow, 1e-6);
+  EXPECT_NEAR(predict_speed(memory, read, rates), 2 * slow, 1e-6);
+}
+
+// A step of several tokens reads each expert that any of them has chosen once.
+TEST(Passes, OfSeveralTokensMeetMoreExperts) {
+  constexpr int kExperts = 64;
+  constexpr uint64_t kBytes = 1'000'000;
+  Param common, routed;
+  routed.used = 8.0 / kExperts;
+  ReadPlan read;
+  read.params.resize(1 + kExperts);
+  for (uint32_t p = 0; p <= kExperts; ++p) {
+    read.params[p].param = p == 0 ? &common : &routed;
+    read.params[p].bytes = kBytes;
+    if (p == 0) continue;
+    read.params[p].tier = Tier::cached;
+    read.experts.push_back({.first_param = p, .end_param = p + 1});
+  }
+  EXPECT_EQ(read.step_bytes(), 9 * kBytes);
+  EXPECT_EQ(read.experts_of_step(), 8u);
+  EXPECT_EQ(read.experts_of_step(16), 56u);  // 64 (1 - (1 - 1/8)^16)
+  EXPECT_NEAR(static_cast<double>(read.step_bytes(16)), 57.4e6, 5e4);
+  EXPECT_EQ(read.expert_misses(16), 1);
+  read.expert_slots = 16;
+  EXPECT_EQ(read.expert_misses(), 0.75);
+  EXPECT_EQ(read.expert_misses(16), 0.75);
+  // One token after another hit half; 56 experts at once, no more than the slots.
+  read.expert_reuse = {.experts = kExperts, .slots = 16, .uses = 1000, .hits = 500};
+  read.expert_reuse.again[8] = 500;
+  EXPECT_NEAR(read.expert_misses(), 0.5, 0.01);
+  EXPECT_NEAR(read.expert_misses(16), 1 - 16.0 / 56, 1e-9);
+}
+
+TEST(Passes, OfSeveralSequencesReadWhatTheirPlanSays) {
+  MemoryPlan memory;
+  memory.sweep_bytes = 1'000'000'000;
+  memory.batch_sweep_bytes = 4'000'000'000;
+  const Rates rates{.sweep = {1e9}, .memory = {1e15}};
+  EXPECT_NEAR(predict_speed(memory, {}, rates), 1, 1e-3);
+  EXPECT_NEAR(predict_speed(memory, {}, rates, 16), 4, 1e-3);
 }
 
 // Whatever a machine's rates: what a pass has shown predicts that pass, and passes of other budgets

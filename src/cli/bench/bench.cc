@@ -289,7 +289,7 @@ StepBound step_bound(LoadedModel& model, const std::vector<double>& bandwidths,
   Planner& planner = model.planner();
   Machine& machine = planner.machine();
   const MemoryPlan plan = model.memory_plan();
-  const uint64_t token_bytes = model.read_plan().bytes_per_token();
+  const uint64_t token_bytes = model.read_plan().step_bytes();
   if (!bandwidths.empty())
     return {"memory", "weight_bytes_per_step", "read_bandwidth", token_bytes, median(bandwidths)};
   model.release();

@@ -86,17 +86,16 @@ BatchWidth choose_batch_width(Planner& planner, const BatchNeeds& needs, int64_t
                               BatchAim aim) {
   most = std::clamp<int64_t>(std::max(most, needs.widest()), 1,
                              std::max<int64_t>(needs.sequences(), 1));
-  Rates rates = planner.rates().known();
   const double worthwhile = aim == BatchAim::speed ? kFaster : kNotSlower;
   double fastest = 0;
   std::optional<BatchWidth> best;
   for (int64_t width = needs.widest();; width = std::min(2 * width, most)) {
     BatchWidth wide{width, needs.shape(planner, width), 0};
     try {
-      auto [memory, read] =
-          planner.what_if(wide.shape, planner.machine().budget(), planner.options().quantize);
+      const QuantizeRequest& quantize = planner.options().quantize;
+      const MemoryPlan memory = planner.what_if(wide.shape, planner.machine().budget(), quantize);
       wide.sequences = std::min(width, memory.chunk_rows);
-      wide.tokens_per_second = predict_speed(memory, read, rates, wide.sequences).tokens_per_second;
+      wide.tokens_per_second = planner.tokens_per_second(memory, quantize, wide.sequences);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::no_fit || !best) throw;
       break;
