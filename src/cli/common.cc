@@ -92,11 +92,14 @@ void check_load_format(const CommonOptions& o) {
 // Options of the contract that this build accepts only with the value that it can honour.
 void check_fixed_options(const CommonOptions& o) {
   check_load_format(o);
-  if (o.tensor_parallel_size != 1 && o.ranks == nullptr) {
-    fail(ErrorKind::usage,
-         "--tensor-parallel-size {}: only run, chat, batch and serve work on several ranks",
-         o.tensor_parallel_size);
-  }
+  if (o.ranks != nullptr) return;
+  const auto refuse = [](std::string_view option, int ranks) {
+    if (ranks != 1)
+      fail(ErrorKind::usage, "{} {}: only run, chat, batch and serve work on several ranks", option,
+           ranks);
+  };
+  refuse("--tensor-parallel-size", o.tensor_parallel_size);
+  refuse("--pipeline-parallel-size", o.pipeline_parallel_size);
 }
 
 // N of cuda:N, 0 of cuda; nullopt: the CPU.
@@ -310,9 +313,17 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
                   "--memory and --threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  verb.add_option(
+          "--pipeline-parallel-size", o.pipeline_parallel_size,
+          "Divide the layers over this many ranks, by the --memory of each, instead of each "
+          "layer")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  verb.add_flag("--enable-expert-parallel", o.enable_expert_parallel,
+                "Give each rank whole experts, instead of a part of each");
   verb.add_option("--rank-timeout", o.rank_timeout,
                   "End the run when a rank is this many seconds later than the others, before the "
-                  "model is loaded")
+                  "model is loaded or in a pipeline")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
 }
@@ -411,6 +422,8 @@ ModelOptions model_options(const CommonOptions& o) {
   s.cpu_rows = o.cpu_rows;
   s.spill = spill_options(o);
   s.ranks = o.ranks;
+  s.pipeline_parallel_size = o.pipeline_parallel_size;
+  s.expert_parallel = o.enable_expert_parallel;
   set_device(o, s);  // last: it takes a while
   return s;
 }

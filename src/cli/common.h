@@ -62,6 +62,8 @@ struct CommonOptions {
   bool cpu_moe = false;
   std::optional<int64_t> n_cpu_moe;
   int tensor_parallel_size = 1;
+  int pipeline_parallel_size = 1;
+  bool enable_expert_parallel = false;
   int rank_timeout = 1800;             // seconds
   std::shared_ptr<const Group> ranks;  // that a launcher has started; null: none
   std::vector<std::string> spill_dirs{"auto"};

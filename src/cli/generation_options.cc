@@ -43,6 +43,7 @@ std::unique_ptr<Planner> open_draft(Planner& planner, const GenerationOptions& o
   options.swap = {};
   options.prompt_cache = false;
   options.ranks.reset();  // rank 0 drafts for all
+  options.pipeline_parallel_size = 1;
   options.max_model_len.reset();
   options.longest_model_len = false;
   auto draft = std::make_unique<Planner>(options, planner);

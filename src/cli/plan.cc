@@ -7,6 +7,7 @@
 #include "src/cli/common.h"
 #include "src/cli/generation_options.h"
 #include "src/cli/grammar_options.h"
+#include "src/cli/ranks.h"
 #include "src/cli/verbs.h"
 #include "src/plan/units_json.h"
 
@@ -66,6 +67,24 @@ std::string rate_text(const Json& rates, const std::string& name) {
                      source_text(rates.at(name + "_source")));
 }
 
+// Predicts tokens per second. Stages of a pipeline compute one after another, so that a token takes
+// as long as all of them.
+double token_rate(const Planner& planner, const MemoryPlan& memory, const ReadPlan& read,
+                  const Rates& rates) {
+  return predict_speed(memory, read, rates).tokens_per_second *
+         planner.checkpoint().model().root->stage().share();
+}
+
+// The layers of each rank of a pipeline, and what the checkpoint has for it; null without one.
+Json stages_json(const Stage& stage) {
+  Json stages;
+  for (const StageLayers& of : stage.all)
+    stages.push_back({{"first_layer", of.layers.begin},
+                      {"layers", of.layers.count},
+                      {"stored_bytes", of.bytes}});
+  return stages;
+}
+
 // Lists other budgets and schemes, with what they would bring.
 Json would_help(Planner& planner, const RunShape& shape, const MemoryPlan& now) {
   Json list = Json::array();
@@ -73,12 +92,11 @@ Json would_help(Planner& planner, const RunShape& shape, const MemoryPlan& now) 
   auto consider = [&](const std::string& change, uint64_t budget, const QuantizeRequest& quantize) {
     try {
       auto [memory, read] = planner.what_if(shape, budget, quantize);
-      list.push_back(
-          {{"change", change},
-           {"tokens_per_second",
-            predict_speed(memory, read, planner.rates().known(quantize)).tokens_per_second},
-           {"bytes_per_sweep", memory.sweep_bytes},
-           {"needed_bytes", memory.needed()}});
+      list.push_back({{"change", change},
+                      {"tokens_per_second",
+                       token_rate(planner, memory, read, planner.rates().known(quantize))},
+                      {"bytes_per_sweep", memory.sweep_bytes},
+                      {"needed_bytes", memory.needed()}});
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::no_fit) throw;
     }
@@ -137,13 +155,16 @@ Json experts_json(const ReadPlan& read) {
 
 Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
-  Prediction speed = predict_speed(memory, read, planner.rates().known());
+  const Rates rates = planner.rates().known();
+  const double load_seconds = predict_speed(memory, read, rates).load_seconds;
+  const double tokens_per_second = token_rate(planner, memory, read, rates);
   const DevicePlan& device = memory.device;
   const uint64_t least =
       smallest.needed() + MiB;  // a process is not the same to the page each time
   const bool fits = planner.fits(memory);
   return {{"fits", fits},
           {"ranks", planner.rank().size},
+          {"pipeline", stages_json(planner.checkpoint().model().root->stage())},
           {"budget", planner.machine().budget()},
           {"device_budget", planner.machine().device_budget()},
           {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
@@ -171,11 +192,11 @@ Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory
           {"experts", experts_json(read)},
           {"cpu_bytes_per_sweep", memory.host_multiplied_bytes},
           {"cpu_rows", cpu_rows_json(read)},
-          {"load_seconds", speed.load_seconds},
-          {"tokens_per_second", speed.tokens_per_second},
-          {"rates", rates_json(planner.rates().known())},
+          {"load_seconds", load_seconds},
+          {"tokens_per_second", tokens_per_second},
+          {"rates", rates_json(rates)},
           {"read_shape", read_shape_json(planner.rates().read_shape())},
-          {"would_help", only_faster(would_help(planner, shape, memory), speed.tokens_per_second)},
+          {"would_help", only_faster(would_help(planner, shape, memory), tokens_per_second)},
           {"smallest",
            {{"memory", fits ? std::min(least, planner.machine().budget()) : least},
             {"device_memory", smallest.device.peak()}}},
@@ -238,6 +259,18 @@ std::string needs_text(const Planner& planner, const Json& plan) {
                             size_text(plan.at("run_peak_bytes")));
 }
 
+std::string stages_text(const Json& stages) {
+  std::string text;
+  for (size_t rank = 0; rank < stages.size(); ++rank) {
+    const Json& stage = stages.at(rank);
+    const auto first = stage.at("first_layer").get<int64_t>();
+    text += fmt::format("{:<12} rank {}: layers {} to {}, {}\n", rank == 0 ? "pipeline" : "", rank,
+                        first, first + stage.at("layers").get<int64_t>() - 1,
+                        size_text(stage.at("stored_bytes")));
+  }
+  return text;
+}
+
 std::string experts_text(const Json& experts) {
   if (experts.is_null()) return {};
   const auto slots = experts.at("slots").get<uint64_t>();
@@ -298,7 +331,8 @@ std::string speed_text(const Json& plan) {
 }
 
 std::string plan_text(const Planner& planner, const Json& plan) {
-  std::string text = needs_text(planner, plan) + speed_text(plan) +
+  std::string text = needs_text(planner, plan) + stages_text(plan.at("pipeline")) +
+                     speed_text(plan) +
                      units_text(plan.at("units"), planner.machine().device_budget() > 0);
   if (!plan.at("ignored_tensors").empty()) {
     text += lines_for_terminal(
@@ -379,8 +413,8 @@ void define_plan(CLI::App& app, std::stop_token stop) {
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
   verb->callback([o, stop] {
-    if (o->tensor_parallel_size > 1)
-      o->ranks = std::make_shared<PlannedGroup>(o->tensor_parallel_size);
+    if (const int ranks = asked_ranks(*o); ranks > 1)
+      o->ranks = std::make_shared<PlannedGroup>(ranks);
     run(*o, stop);
   });
 }

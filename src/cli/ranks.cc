@@ -118,10 +118,11 @@ int exit_status(pid_t child) {
 
 // Checks what the options ask for against the ranks that there are.
 void check_ranks(const CommonOptions& o, int ranks) {
-  if (o.tensor_parallel_size != 1 && o.tensor_parallel_size != ranks) {
-    fail(ErrorKind::usage, "--tensor-parallel-size {}: the launcher has started {} ranks",
-         o.tensor_parallel_size, ranks);
-  }
+  if (o.tensor_parallel_size == 1 || asked_ranks(o) == ranks) return;
+  fail(ErrorKind::usage,
+       "--tensor-parallel-size {} and --pipeline-parallel-size {}: the launcher has started {} "
+       "ranks",
+       o.tensor_parallel_size, o.pipeline_parallel_size, ranks);
 }
 
 // Rank 0's work: an error before it has a planner is that of all ranks.
@@ -158,10 +159,14 @@ void follow_ranks(const CommonOptions& o, const std::stop_token& stop, bool need
 
 }  // namespace
 
+int asked_ranks(const CommonOptions& o) {
+  return o.tensor_parallel_size * o.pipeline_parallel_size;
+}
+
 void on_ranks(CommonOptions& o, const std::stop_token& stop, bool needs_head,
               const std::function<void()>& lead) {
   if (!MpiGroup::is_started()) {
-    if (o.tensor_parallel_size > 1) throw StartRanks{o.tensor_parallel_size};
+    if (const int ranks = asked_ranks(o); ranks > 1) throw StartRanks{ranks};
     return lead();
   }
   o.ranks = MpiGroup::join(std::chrono::seconds(o.rank_timeout));
@@ -176,7 +181,7 @@ int start_ranks(const StartRanks& start, int argc, char** argv, const SignalWatc
   const std::optional<std::string> launcher = find_program("mpirun");
   if (!launcher) {
     fail(ErrorKind::usage,
-         "--tensor-parallel-size {}: mpirun is not in PATH; install OpenMPI (Debian: openmpi-bin)",
+         "{} ranks need mpirun, which is not in PATH; install OpenMPI (Debian: openmpi-bin)",
          start.ranks);
   }
   std::vector<std::string> line = launch_line(*launcher, start.ranks, argc, argv);

@@ -1,5 +1,5 @@
-// Runs on several ranks: of a launcher that has started them, or of --tensor-parallel-size, for
-// which mpirun is started.
+// Runs on several ranks: of a launcher that has started them, or of --tensor-parallel-size and
+// --pipeline-parallel-size, for which mpirun is started.
 #pragma once
 
 #include <functional>
@@ -14,6 +14,9 @@ namespace sluice::cli {
 struct StartRanks {
   int ranks = 0;
 };
+
+// Returns the number of ranks that options ask for.
+int asked_ranks(const CommonOptions& options);
 
 // Does a verb's work on rank 0, or on one rank alone: `lead`. If a launcher has started several
 // ranks, joins them before, so that `options` has their group; the others follow rank 0 to its end,

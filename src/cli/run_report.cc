@@ -125,7 +125,10 @@ Json experts_json(const StreamReport& stream) {
 Json RunReport::ranks() const {
   Json ranks;
   for (const RankLoad& load : model_.rank_loads())
-    ranks.push_back({{"bytes_read", load.bytes_read}, {"weights_bytes", load.weights}});
+    ranks.push_back({{"bytes_read", load.bytes_read},
+                     {"weights_bytes", load.weights},
+                     {"first_layer", load.layers.begin},
+                     {"layers", load.layers.count}});
   return ranks;
 }
 

@@ -40,14 +40,14 @@ Checkpoint::Checkpoint(const std::filesystem::path& path,
 
 Checkpoint::Checkpoint(const std::filesystem::path& path,
                        const std::vector<std::filesystem::path>& mirrors, bool needs_head,
-                       Rank rank, bool dummy, io::OpeningRank files)
+                       Rank rank, bool dummy, io::OpeningRank files, const PartRequest& part)
     : path_(path),
       source_(open_model(path, mirrors, files)),
       model_(read_model(*source_)),
       index_(dummy ? dummy_index(*source_) : source_->index()) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
   settle_stored_formats(model_.files.config, index_);
-  build_root(model_, rank, &index_, needs_head);
+  build_root(model_, rank, &index_, needs_head, part);
 }
 
 DType Checkpoint::weights_dtype() const {

@@ -23,9 +23,10 @@ class Checkpoint {
   // whose part of the model is built. `dummy`: weights as of dummy_index(). Throws Error(refused).
   Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
              bool needs_head, Rank rank = {}, bool dummy = false);
-  // The same, of files that are whole, or for so many ranks as `files` says.
+  // The same, of files that are whole, or for so many ranks as `files` says; a part of the model.
   Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
-             bool needs_head, Rank rank, bool dummy, io::OpeningRank files);
+             bool needs_head, Rank rank, bool dummy, io::OpeningRank files,
+             const PartRequest& part = {});
 
   const std::filesystem::path& path() const { return path_; }
   Model& model() { return model_; }

@@ -13,6 +13,16 @@
 
 namespace sluice {
 
+namespace {
+
+// Returns the name of what a rank has, where it is not a part of each matrix.
+std::string part_of(const CausalLM& root, const ModelOptions& options) {
+  if (root.stage().count() == 1) return options.expert_parallel ? "experts" : "";
+  return fmt::format("layers {}+{}", root.layers().begin, root.layers().count);
+}
+
+}  // namespace
+
 LoadedModel::LoadedModel(Planner& planner, std::shared_ptr<const Placed> placed,
                          std::stop_token stop, LoadProgress* progress)
     : planner_(planner),
@@ -33,19 +43,20 @@ void LoadedModel::fill(const std::stop_token& stop, LoadProgress* progress) {
   const ModelOptions& asked = planner_.options();
   MachineRates& rates = planner_.rates();
   std::optional<LoadingRanks> ranks;  // an error on the way is told to the others
-  if (planner_.rank().size > 1) ranks.emplace(planner_.group());
+  if (planner_.tensor_group().rank().size > 1) ranks.emplace(planner_.tensor_group());
   std::filesystem::path checkpoint = std::filesystem::canonical(asked.model);
-  const FillOptions options{
-      .reader = asked.reader,
-      .read = rates.read_shape().shape,
-      .try_shapes = rates.tries_shapes(),
-      .spill = asked.spill,
-      .spill_key = {std::move(checkpoint), asked.quantize.name(), planner_.rank()},
-      .max_quant_error = asked.max_quant_error,
-      .scheduler_slice = asked.scheduler_slice,
-      .touch = asked.touch,
-      .ranks = ranks ? &*ranks : nullptr,
-      .calls = asked.calls};
+  const SpillKey key{std::move(checkpoint), asked.quantize.name(), planner_.tensor_group().rank(),
+                     part_of(*planner_.checkpoint().model().root, asked)};
+  const FillOptions options{.reader = asked.reader,
+                            .read = rates.read_shape().shape,
+                            .try_shapes = rates.tries_shapes(),
+                            .spill = asked.spill,
+                            .spill_key = key,
+                            .max_quant_error = asked.max_quant_error,
+                            .scheduler_slice = asked.scheduler_slice,
+                            .touch = asked.touch,
+                            .ranks = ranks ? &*ranks : nullptr,
+                            .calls = asked.calls};
   LoadProgress unwatched;
   weights_.fill(placed_, planner_.checkpoint().index(), options,
                 progress != nullptr ? *progress : unwatched, stop);
@@ -54,7 +65,8 @@ void LoadedModel::fill(const std::stop_token& stop, LoadProgress* progress) {
 
 Runner& LoadedModel::runner() {
   Runner* runner = weights_.runner();
-  return runner != nullptr ? *runner : weights_.make_runner(block_costs(), planner_.group());
+  const RankGroups groups{planner_.group(), planner_.tensor_group()};
+  return runner != nullptr ? *runner : weights_.make_runner(block_costs(), groups);
 }
 
 BlockCosts LoadedModel::block_costs() const {
@@ -79,9 +91,11 @@ PromptCache LoadedModel::prompt_cache(const std::filesystem::path& path, int64_t
   return runner().prompt_cache(path, text.digits());
 }
 
-// After a shrink passes of two kinds were timed.
+// After a shrink passes of two kinds were timed; and those of a pipeline are of other ranks'
+// weights, too.
 void LoadedModel::learn_pass(double seconds) {
-  if (past_peak_ == 0) planner_.rates().learn_pass(weights_, seconds);
+  const bool is_whole = planner_.checkpoint().model().root->stage().count() == 1;
+  if (past_peak_ == 0 && is_whole) planner_.rates().learn_pass(weights_, seconds);
 }
 
 void LoadedModel::shrink(uint64_t budget) {

@@ -20,6 +20,7 @@ namespace sluice {
 struct RankLoad {
   uint64_t bytes_read = 0;
   uint64_t weights = 0;  // in memory [bytes]
+  Share layers;          // of which it has a part, or all
 };
 
 class LoadedModel {

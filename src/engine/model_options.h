@@ -51,6 +51,8 @@ struct ModelOptions {
   bool prompt_cache = false;                 // a prompt cache will be used
   Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run, but for small parts
   std::shared_ptr<const Group> ranks;        // that compute the model together; null: one alone
+  int pipeline_parallel_size = 1;            // of so many ranks each has some of the layers
+  bool expert_parallel = false;              // of others each has some of the experts
   const io::SystemCalls* calls = nullptr;    // of weights' reads, for tests; null: the real ones
 };
 

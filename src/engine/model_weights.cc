@@ -157,10 +157,10 @@ void ModelWeights::shrink(std::shared_ptr<const Placed> placed) {
   open_streams();
 }
 
-Runner& ModelWeights::make_runner(const BlockCosts& costs, const Group& group) {
+Runner& ModelWeights::make_runner(const BlockCosts& costs, const RankGroups& groups) {
   if (!filled_) fail_empty();
   ledger_.begin_phase("run");
-  runner_ = std::make_unique<Runner>(root_, ledger_, placed_->memory, placed_->shape, costs, group,
+  runner_ = std::make_unique<Runner>(root_, ledger_, placed_->memory, placed_->shape, costs, groups,
                                      options_.touch);
   return *runner_;
 }

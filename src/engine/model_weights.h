@@ -62,7 +62,7 @@ class ModelWeights {
   SchedulerSlice scheduler_slice() const { return slice_; }
 
   // Makes the runner, which outlasts empty(). Error(runtime) where the model is empty.
-  Runner& make_runner(const BlockCosts& costs, const Group& group);
+  Runner& make_runner(const BlockCosts& costs, const RankGroups& groups);
   Runner* runner();  // null: not made yet
   void release();    // the runner's memory, too
 

@@ -1,6 +1,7 @@
 #include "src/engine/planner.h"
 
 #include <algorithm>
+#include <optional>
 #include <ranges>
 #include <utility>
 
@@ -28,16 +29,29 @@ DraftMemory draft_memory(const MemoryPlan& plan) {
   return {.host = plan.run_peak(), .loading = plan.load_peak(), .device = plan.device.peak()};
 }
 
+std::optional<PartGroup> ranks_of_stage(const ModelOptions& options, const Group& group) {
+  const Rank all = group.rank();
+  const int stages = options.pipeline_parallel_size;
+  if (stages == 1) return std::nullopt;
+  if (all.size % stages != 0)
+    fail(ErrorKind::usage, "--pipeline-parallel-size {}: does not divide the {} ranks", stages,
+         all.size);
+  const int ranks = all.size / stages;
+  return std::optional<PartGroup>(std::in_place, group, Share{all.rank / ranks * ranks, ranks});
+}
+
 }  // namespace
 
 // The options are kept, because the ranks agree on an error, too, after all members have gone.
 Planner::Planner(ModelOptions options, Planner* target) try
     : options_(options),
       group_(options_.ranks != nullptr ? *options_.ranks : solo_),
+      stage_ranks_(ranks_of_stage(options_, group_)),
       own_machine_(target == nullptr ? std::make_unique<Machine>(options_, group_) : nullptr),
       machine_(target == nullptr ? *own_machine_ : target->machine_),
-      checkpoint_(options_.model, options_.mirrors, options_.needs_head, group_.rank(),
-                  options_.dummy_weights) {
+      checkpoint_(options_.model, options_.mirrors, options_.needs_head, tensor_group().rank(),
+                  options_.dummy_weights, {tensor_group().rank().rank, tensor_group().rank().size},
+                  part_request()) {
   for (const std::filesystem::path& directory : options_.spill.directories)
     spill_bytes_ = std::max(spill_bytes_, spill_limit(directory, options_.spill.limit));
   can_spill_ = !options_.spill.directories.empty() &&
@@ -55,7 +69,11 @@ Planner::Planner(ModelOptions options, Planner* target) try
   check_place_rules();
   // Unsupported KV layouts are refused before weights are read.
   check_kv_supported(kv_layout(root, run_shape(1, 1, 1)), machine_.backend());
-  if (options_.longest_model_len) use_longest([](int64_t) { return DraftMemory{}; });
+  if (options_.longest_model_len) {
+    use_longest([](int64_t) { return DraftMemory{}; });
+    group_.agree(nullptr);
+    max_model_len_ = std::ranges::min(group_.gather(max_model_len_));
+  }
   if (options_.prompt_cache) need_one_rank("--prompt-cache");
   if (machine_.backend().device().has_own_memory()) need_one_rank("--device");
   group_.agree(nullptr);
@@ -63,6 +81,20 @@ Planner::Planner(ModelOptions options, Planner* target) try
   if (options.ranks != nullptr && !options.ranks->is_over()) options.ranks->agree(&e);
 } catch (...) {
   if (options.ranks != nullptr) options.ranks->break_off();
+}
+
+// Gathers the budgets of all stages, by which they divide the layers: a stage's is that of the rank
+// with the least. Every rank is here, or all throw.
+PartRequest Planner::part_request() const {
+  PartRequest request{.whole_experts = options_.expert_parallel};
+  if (options_.pipeline_parallel_size == 1) return request;
+  group_.agree(nullptr);
+  const std::vector<uint64_t> budgets = group_.gather(machine_.budget());
+  const int ranks = tensor_group().rank().size;
+  request.stage = rank().rank / ranks;
+  for (auto first = budgets.begin(); first != budgets.end(); first += ranks)
+    request.budgets.push_back(*std::min_element(first, first + ranks));
+  return request;
 }
 
 RateSetting Planner::rate_setting() const {
@@ -150,7 +182,7 @@ void Planner::check_place_rules() {
     bool found = false;
     checkpoint_.model().root->each_param(
         [&](const Param& p) { found = found || rule.pattern.matches(p.path); });
-    if (!found) {
+    if (!found && checkpoint_.model().root->stage().count() == 1) {
       fail(ErrorKind::usage, "--place {}: matches no parameter; `sluice inspect` lists them",
            rule.pattern.text());
     }

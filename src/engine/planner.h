@@ -42,6 +42,10 @@ class Planner {
   MachineRates& rates() { return rates_; }
   const MachineRates& rates() const { return rates_; }
   const Group& group() const { return group_; }
+  // The ranks that divide each layer of this one's.
+  const Group& tensor_group() const {
+    return stage_ranks_ ? static_cast<const Group&>(*stage_ranks_) : group_;
+  }
   Rank rank() const { return group_.rank(); }
   bool leads() const { return rank().size > 1 && rank().rank == 0; }
   // Error(usage) that begins with `what`, where there are several ranks.
@@ -99,6 +103,7 @@ class Planner {
 
  private:
   Planner(ModelOptions options, Planner* target);
+  PartRequest part_request() const;
   void set_limits();
   void set_device_costs();
   void check_place_rules();
@@ -124,6 +129,7 @@ class Planner {
   ModelOptions options_;
   SoloGroup solo_;
   const Group& group_;
+  std::optional<PartGroup> stage_ranks_;  // none: there is one stage
   std::unique_ptr<Machine> own_machine_;  // null: its target's
   Machine& machine_;
   uint64_t peak_before_ = process_peak_rss();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <vector>
@@ -74,10 +73,9 @@ void Planner::equal_ranks(const RunShape& shape, MemoryPlan& plan) const {
     sizes.push_back(group.block_size);
   const Figures own{plan.chunk_rows, plan.kv_blocks, plan.swap_blocks, plan.disk_blocks,
                     checksum64(std::as_bytes(std::span(sizes)))};
-  const std::span<const std::byte> all = group_.all_gather(std::as_bytes(std::span(&own, 1)));
-  for (size_t r = 0; r < static_cast<size_t>(rank().size); ++r) {
-    Figures other{};
-    std::memcpy(&other, all.data() + r * sizeof(other), sizeof(other));
+  const std::vector<Figures> all = group_.gather(own);
+  for (size_t r = 0; r < all.size(); ++r) {
+    const Figures& other = all[r];
     plan.chunk_rows = std::min(plan.chunk_rows, other.chunk_rows);
     plan.kv_blocks = std::min(plan.kv_blocks, other.kv_blocks);
     plan.swap_blocks = std::min(plan.swap_blocks, other.swap_blocks);
@@ -99,10 +97,9 @@ void LoadedModel::tell_load() const {
 void LoadedModel::gather_loads() {
   const Group& group = planner_.group();
   if (group.rank().size == 1) return;
-  const RankLoad own{report().io.bytes_read, memory_plan().all_weights()};
-  const std::span<const std::byte> all = group.all_gather(std::as_bytes(std::span(&own, 1)));
-  rank_loads_.resize(static_cast<size_t>(group.rank().size));
-  std::memcpy(rank_loads_.data(), all.data(), all.size());
+  const RankLoad own{report().io.bytes_read, memory_plan().all_weights(),
+                     planner_.checkpoint().model().root->layers()};
+  rank_loads_ = group.gather(own);
 }
 
 namespace {

@@ -42,7 +42,7 @@ BlockOptions block_options(const KvLayout& layout, const MemoryPlan& plan, const
 }  // namespace
 
 Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
-               const BlockCosts& costs, const Group& group, Buffer::Touch touch)
+               const BlockCosts& costs, const RankGroups& groups, Buffer::Touch touch)
     : model_(model),
       ledger_(ledger),
       logits_rows_(std::min(shape.logits_rows, plan.chunk_rows)),
@@ -67,7 +67,7 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
           ledger, Use::activations, "routing",
           device_.has_own_memory() ? Activations::host_bytes(model.spec(), plan.chunk_rows) : 0,
           Buffer::Touch::now),
-      group_(group),
+      groups_(groups),
       kv_(make_storage(model, device_, *stream_, ledger, layout_, plan, shape, touch)),
       blocks_(block_options(layout_, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.spec(), plan.chunk_rows, model.rank(),
@@ -216,7 +216,7 @@ void Runner::with_ranks(Work work) {
   try {
     work();
   } catch (...) {
-    group_.break_off();
+    groups_.all.break_off();
     throw;
   }
 }
@@ -231,7 +231,7 @@ Tensor Runner::step(std::span<const StepPart> parts) {
     message_.clear();
     message_.put(RankCommand::step);
     step_.write(message_);
-    group_.tell(message_.bytes());
+    groups_.all.tell(message_.bytes());
   }
   with_ranks([&] { compute_step(); });
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
@@ -258,6 +258,7 @@ void Runner::compute_step() {
                                     .positions = positions_,
                                     .host_positions = positions_,
                                     .alibi_slopes = alibi_slopes_});
+  if (!model_.stage().is_first()) receive_rows(rows);
   for (const Stretch& stretch : stretches_) {
     auto forward = [&] {
       for (size_t unit = stretch.first; unit <= stretch.last; ++unit)
@@ -269,6 +270,32 @@ void Runner::compute_step() {
       forward();
     }
   }
+  if (!model_.stage().is_last()) send_rows(rows);
+}
+
+namespace {
+
+// The bytes of a tensor's rows, padding included.
+std::span<std::byte> bytes_of(const Tensor& rows) {
+  return {rows.data, static_cast<size_t>(rows.rows * rows.stride) * sizeof(float)};
+}
+
+}  // namespace
+
+// Receives what the layers before this stage's leave to it, in the host's memory: each rank from
+// the one in its place in the stage before.
+void Runner::receive_rows(int64_t rows) {
+  stream_->synchronize();
+  for (const Tensor& part : activations_->passed_on(rows))
+    if (part.stride > 0)
+      groups_.all.receive(groups_.all.rank().rank - groups_.tensor.rank().size, bytes_of(part));
+}
+
+void Runner::send_rows(int64_t rows) {
+  stream_->synchronize();
+  for (const Tensor& part : activations_->passed_on(rows))
+    if (part.stride > 0)
+      groups_.all.send(groups_.all.rank().rank + groups_.tensor.rank().size, bytes_of(part));
 }
 
 void Runner::add_part(const StepPart& part) {
@@ -316,7 +343,7 @@ void Runner::copy_blocks(std::span<const BlockCopy> copies, bool beside) {
     message_.put(RankCommand::copies);
     message_.put(beside);
     message_.list(copies);
-    group_.tell(message_.bytes());
+    groups_.all.tell(message_.bytes());
   }
   with_ranks([&] { move_blocks(copies, beside); });
 }
@@ -349,6 +376,8 @@ void Runner::follow(std::span<const std::byte> message) {
       for (const RowMove& m : moves) move_row(hidden, m.from, m.to);
       return with_ranks([&] { compute_head(hidden.rows_from(first, rows)); });
     }
+    case RankCommand::row:
+      return with_ranks([&] { send_row(reader.get<int64_t>()); });
     default:
       check(false, "a runner is told what it can do");
   }
@@ -392,12 +421,32 @@ void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
   cache.save(known, sequence);
 }
 
+// Returns the first row's place in step's result.
+int64_t Runner::row_number(Tensor hidden) const {
+  const auto row_bytes = hidden.stride * static_cast<int64_t>(sizeof(float));
+  return (hidden.data - model_.hidden(*activations_, 1).data) / row_bytes;
+}
+
+void Runner::send_row(int64_t row) {
+  if (!model_.stage().is_last() || groups_.tensor.rank().rank > 0) return;
+  stream_->synchronize();
+  const Tensor hidden = model_.hidden(*activations_, max_rows()).rows_from(row, 1);
+  groups_.all.send(0, bytes_of(hidden).first(static_cast<size_t>(hidden.cols) * sizeof(float)));
+}
+
 // Copies a row once the model is done, through the pinned memory of the logits if the device has
 // its own memory.
 void Runner::copy_row(Tensor hidden, int64_t row, std::span<float> to) {
   const std::span<std::byte> through = logits_host_.bytes();
   const std::span<std::byte> bytes = std::as_writable_bytes(to);
   const std::byte* from = hidden.rows_from(row, 1).data;
+  if (!model_.stage().is_last()) {
+    message_.clear();
+    message_.put(RankCommand::row);
+    message_.put(row_number(hidden) + row);
+    groups_.all.tell(message_.bytes());
+    return groups_.all.receive(first_of_last(), bytes);
+  }
   if (!device_.has_own_memory()) {
     stream_->synchronize();
     std::memcpy(bytes.data(), from, bytes.size());
@@ -415,14 +464,13 @@ void Runner::compute_logits(Tensor hidden) {
   Range range("logits");
   check(hidden.rows <= logits_rows_, "more logits rows than planned");
   if (leads()) {
-    const auto row_bytes = hidden.stride * static_cast<int64_t>(sizeof(float));
     message_.clear();
     message_.put(RankCommand::logits);
-    message_.put((hidden.data - model_.hidden(*activations_, 1).data) / row_bytes);
+    message_.put(row_number(hidden));
     message_.put(hidden.rows);
     message_.list<RowMove>(moves_);
     moves_.clear();
-    group_.tell(message_.bytes());
+    groups_.all.tell(message_.bytes());
   }
   with_ranks([&] { compute_head(hidden); });
 }
@@ -432,7 +480,12 @@ void Runner::compute_head(Tensor hidden) {
              model_.logits_cols()};
   likeliest_ = nullptr;
   top_ = {};
-  const int ranks = group_.rank().size;
+  if (model_.stage().is_last()) compute_own_head(hidden);
+  if (model_.stage().count() > 1 && groups_.tensor.rank().rank == 0) pass_logits();
+}
+
+void Runner::compute_own_head(Tensor hidden) {
+  const int ranks = groups_.tensor.rank().size;
   if (ranks == 1) return model_.logits(context(), hidden, logits_);
   const Tensor part{logits_memory_.data() + part_of_logits(model_, logits_rows_), DType::f32,
                     hidden.rows, model_.head_cols(), part_stride(model_)};
@@ -440,7 +493,15 @@ void Runner::compute_head(Tensor hidden) {
   stream_->synchronize();
   std::vector<Share> shares;
   for (int r = 0; r < ranks; ++r) shares.push_back(model_.head_share(r));
-  group_.gather_columns(part, logits_, shares);
+  groups_.tensor.gather_columns(part, logits_, shares);
+}
+
+// The first rank of the last stage has the logits, and rank 0 receives them.
+void Runner::pass_logits() {
+  if (model_.stage().is_first()) return groups_.all.receive(first_of_last(), bytes_of(logits_));
+  if (!model_.stage().is_last()) return;
+  stream_->synchronize();
+  groups_.all.send(0, bytes_of(logits_));
 }
 
 Tensor Runner::host_logits(int64_t first_row, int64_t rows) {

@@ -37,12 +37,13 @@ struct StepPart {
 class Runner {
  public:
   // Takes its memory from the ledger as `plan` says. The model is resident while steps run; model,
-  // backend (shape.backend), ledger and group outlive the runner. With Touch::lazily a thread
+  // backend (shape.backend), ledger and groups outlive the runner. With Touch::lazily a thread
   // touches the largest of its memory beside the first steps, which need little of it. Of several
   // ranks, which have equally many rows and KV blocks, rank 0's runner has the callers; it tells
   // the others what to do.
   Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
-         const BlockCosts& costs, const Group& group, Buffer::Touch touch = Buffer::Touch::now);
+         const BlockCosts& costs, const RankGroups& groups,
+         Buffer::Touch touch = Buffer::Touch::now);
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -63,7 +64,7 @@ class Runner {
   // Runs the parts, of different sequences and of at most max_rows() tokens together, as the next
   // tokens of each. A sequence's results do not depend on the others. Error(no_fit) when no KV
   // block is free. The result is valid until the next step: the final norm's output, a row a token,
-  // in the device's memory.
+  // in the device's memory; of a pipeline, in that of its last stage.
   Tensor step(std::span<const StepPart> parts);
   Tensor step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length) {
     StepPart part{&sequence, ids, rope_length};
@@ -91,7 +92,7 @@ class Runner {
   int64_t restore(PromptCache& cache, std::span<const int32_t> prompt);
   void save(PromptCache& cache, std::span<const int32_t> prompt);
 
-  // Does what rank 0 told this rank: RankCommand::step, copies or logits.
+  // Does what rank 0 told this rank: RankCommand::step, copies, logits or row.
   void follow(std::span<const std::byte> message);
 
   // Moves a row of step's result to the place of another.
@@ -130,7 +131,9 @@ class Runner {
  private:
   void find_stretches();
   void open_host(const MemoryPlan& plan, const RunShape& shape);
-  Context context() const { return {*kernels_, group_, beside_ ? &*beside_->side : nullptr}; }
+  Context context() const {
+    return {*kernels_, groups_.tensor, beside_ ? &*beside_->side : nullptr};
+  }
   void touch_memory(const std::stop_token& stop) const;
   // Row `from` of the last step's result to the place of row `to`.
   struct RowMove {
@@ -138,9 +141,16 @@ class Runner {
     int64_t to = 0;
   };
 
-  bool leads() const { return group_.rank().size > 1 && group_.rank().rank == 0; }
+  bool leads() const { return groups_.all.rank().size > 1 && groups_.all.rank().rank == 0; }
+  int64_t row_number(Tensor hidden) const;
   void add_part(const StepPart& part);
   void compute_step();
+  void receive_rows(int64_t rows);
+  void send_rows(int64_t rows);
+  void compute_own_head(Tensor hidden);
+  void pass_logits();
+  int first_of_last() const { return groups_.all.rank().size - groups_.tensor.rank().size; }
+  void send_row(int64_t row);
   void move_blocks(std::span<const BlockCopy> copies, bool beside);
   void compute_head(Tensor hidden);
   template <class Work>
@@ -179,7 +189,7 @@ class Runner {
   Buffer routing_host_;  // the same
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
-  const Group& group_;
+  RankGroups groups_;
   // The CPU beside a device; nothing where it multiplies nothing.
   struct Beside {
     Buffer workspace, activation_memory, products;

@@ -21,6 +21,7 @@ enum class RankCommand : uint8_t {
   step,    // a StepData follows
   copies,  // of KV blocks
   logits,  // of rows of the last step
+  row,     // of the last step's result, which rank 0 wants
 };
 
 struct StepData {

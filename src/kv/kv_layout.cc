@@ -13,12 +13,19 @@ namespace {
 
 // Blocks of more tokens leave more of their last one unused, and less is found of a prefix.
 constexpr int64_t kMostMultiple = 16;
+constexpr uint64_t kAlignment = 64;  // of areas with states
+
+KvGroup state_group(const KvFormat& format) {
+  return {.kind = KvKind::state, .block_size = format.block_size};
+}
 
 // Layers of equal specs.
 struct Kind {
   KvSpec spec;
   int64_t layers = 0;
-  int64_t multiple = 1;  // of the format's tokens, in a block
+  int64_t multiple = 1;             // of the format's tokens, in a block
+  int64_t placed = 0;               // layers so far
+  std::vector<size_t> groups = {};  // of the layout, filled one after another
 };
 
 bool is_state(const KvSpec& spec) { return spec.kind == KvKind::state; }
@@ -75,38 +82,51 @@ int64_t choose_areas(const std::vector<Kind>& kinds) {
   return best;
 }
 
-// The group of each kind that is being filled.
-struct Open {
-  KvSpec spec;
-  size_t group = 0;
-  int64_t layers = 0;
-};
-
 class Layout {
  public:
   Layout(const KvSpecs& specs, const KvFormat& format)
       : specs_(specs), format_(format), kinds_(kinds_of(specs)) {
     choose_multiples(kinds_, format);
     layout_.areas = choose_areas(kinds_);
+    place_all();
+  }
+  // Some of the layers of `whole`, in groups that are equal to its groups of tokens.
+  Layout(const KvSpecs& specs, const KvFormat& format, const Layout& whole)
+      : specs_(specs), format_(format), kinds_(whole.kinds_) {
+    const std::vector<Kind> own = kinds_of(specs);
+    layout_.areas = 1;
+    for (Kind& k : kinds_) {
+      const auto found = std::ranges::find(own, k.spec, &Kind::spec);
+      k.layers = found != own.end() ? found->layers : 0;
+      k.placed = 0;
+      layout_.areas = std::max(layout_.areas, ceil_div(k.layers, std::ssize(k.groups)));
+    }
+    for (const KvGroup& group : whole.layout_.groups)
+      if (group.kind != KvKind::state) layout_.groups.push_back(group);
+    place_all();
+    layout_.area_bytes = std::max(layout_.area_bytes, kAlignment);  // where nothing is kept
+  }
+  const KvLayout& layout() const { return layout_; }
+  KvLayout take() { return std::move(layout_); }
+
+ private:
+  void place_all() {
     layout_.area_bytes = area_bytes();
-    for (const std::vector<KvSpec>& layer : specs) {
+    for (const std::vector<KvSpec>& layer : specs_) {
       layout_.places.emplace_back(layer.size());
       layout_.caches.emplace_back(layer.size());
       layout_.states.emplace_back(layer.size());
     }
     for (bool states : {false, true}) {
-      for (size_t l = 0; l < specs.size(); ++l)
-        for (size_t s = 0; s < specs[l].size(); ++s)
-          if (is_state(specs[l][s]) == states) place(l, s);
+      for (size_t l = 0; l < specs_.size(); ++l)
+        for (size_t s = 0; s < specs_[l].size(); ++s)
+          if (is_state(specs_[l][s]) == states) place(l, s);
     }
   }
-  KvLayout take() { return std::move(layout_); }
 
- private:
   // Returns the bytes of an area: the largest block of tokens. States need aligned floats, and a
   // page with room for a row of each state. A model with states only has all of them in one area.
   uint64_t area_bytes() const {
-    constexpr uint64_t kAlignment = 64;
     int64_t bytes = 0, row = 0, states = 0;
     for (const Kind& k : kinds_) bytes = std::max(bytes, block_bytes(k.spec, format_, k.multiple));
     for (const std::vector<KvSpec>& layer : specs_) {
@@ -125,15 +145,14 @@ class Layout {
     const KvSpec& spec = specs_[layer][index];
     if (spec.shared_with) return share(layer, index);
     if (is_state(spec)) return place_state(layer, index);
-    const int64_t tokens = kind_of(kinds_, spec).multiple * format_.block_size;
-    auto open = std::ranges::find(open_, spec, &Open::spec);
-    if (open == open_.end() || open->layers == layout_.areas) {
-      if (open == open_.end()) open = open_.insert(open_.end(), Open{.spec = spec});
-      open->group = layout_.groups.size();
-      open->layers = 0;
+    Kind& kind = kind_of(kinds_, spec);
+    const int64_t tokens = kind.multiple * format_.block_size;
+    const auto group = static_cast<size_t>(kind.placed / layout_.areas);
+    if (group == kind.groups.size()) {
+      kind.groups.push_back(layout_.groups.size());
       layout_.groups.push_back({spec.kind, tokens, spec.window, spec.chunk});
     }
-    layout_.places[layer][index] = {open->group, open->layers++};
+    layout_.places[layer][index] = {kind.groups[group], kind.placed++ % layout_.areas};
     layout_.caches[layer][index] = kv_cache_of(spec, format_, tokens);
   }
 
@@ -155,9 +174,7 @@ class Layout {
     state_bytes_ = (last + 1) * row_bytes(spec);
   }
 
-  void add_state_group() {
-    layout_.groups.push_back({.kind = KvKind::state, .block_size = format_.block_size});
-  }
+  void add_state_group() { layout_.groups.push_back(state_group(format_)); }
 
   void share(size_t layer, size_t index) {
     KvSpec own = specs_[layer][index];
@@ -175,7 +192,6 @@ class Layout {
   const KvSpecs& specs_;
   const KvFormat& format_;
   std::vector<Kind> kinds_;
-  std::vector<Open> open_;
   int64_t state_bytes_ = INT64_MAX / 2;  // of the last state's page, taken so far; at first all
   KvLayout layout_;
 };
@@ -186,6 +202,25 @@ uint64_t KvLayout::slot_bytes() const { return round_up(page_bytes(), io::kDirec
 
 KvLayout kv_layout(const KvSpecs& specs, const KvFormat& format) {
   return Layout(specs, format).take();
+}
+
+KvLayout kv_layout(std::span<const KvSpecs> stages, size_t own, const KvFormat& format) {
+  if (stages.size() == 1) return kv_layout(stages.front(), format);
+  KvSpecs all;
+  for (const KvSpecs& stage : stages) {
+    const size_t first = all.size();
+    for (const std::vector<KvSpec>& layer : stage) {
+      for (KvSpec& spec : all.emplace_back(layer))
+        if (spec.shared_with) *spec.shared_with += first;
+    }
+  }
+  const Layout whole(all, format);
+  KvLayout layout = Layout(stages[own], format, whole).take();
+  size_t groups = layout.groups.size();  // of the stage with the most for its states
+  for (const KvSpecs& stage : stages)
+    groups = std::max(groups, Layout(stage, format, whole).layout().groups.size());
+  layout.groups.resize(groups, state_group(format));
+  return layout;
 }
 
 // A sequence holds no more of a group with a window or a chunk than that, what a step adds, and the

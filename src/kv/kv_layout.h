@@ -41,6 +41,10 @@ struct KvLayout {
 
 // Error(refused) for a layer that shares what no earlier layer has.
 KvLayout kv_layout(const KvSpecs& specs, const KvFormat& format);
+// The layout of stage `own` of a pipeline, each of which has some of the layers, one after another.
+// All stages have equal groups, so that one list of blocks serves all, and pages of their own
+// layers. A layer shares what one of its stage has; specs count from the stage's first.
+KvLayout kv_layout(std::span<const KvSpecs> stages, size_t own, const KvFormat& format);
 
 // Blocks that `sequences` of together `tokens` tokens have at most in a group, if a step gives each
 // `rows` of them.

@@ -18,12 +18,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A rank's part of the model.
+std::string part_name(const SpillKey& key) {
+  const std::string name = fmt::format("{}/{}", key.rank.rank, key.rank.size);
+  return key.part.empty() ? name : name + " " + key.part;
+}
+
 // One file for each checkpoint directory, scheme, rank and layout of matrices (a GPU has another
 // than a CPU): what a changed checkpoint left behind is replaced.
 std::string file_name(const SpillKey& key, const ReadPlan& plan) {
   TextChecksum identity;
-  identity.add(fmt::format("{}\n{}\n{}/{}\n{}\n", key.model.string(), key.scheme, key.rank.rank,
-                           key.rank.size, static_cast<int>(plan.matrix_layout)));
+  identity.add(fmt::format("{}\n{}\n{}\n{}\n", key.model.string(), key.scheme, part_name(key),
+                           static_cast<int>(plan.matrix_layout)));
   std::string model = io::printable(key.model.filename().string()).substr(0, 64);
   std::string scheme = key.scheme.find('=') == std::string::npos ? key.scheme : "rules";
   if (scheme.empty()) scheme = "none";
@@ -139,7 +145,7 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
 
 std::string Spill::fingerprint() const {
   TextChecksum text;
-  text.add(fmt::format("{} {}/{}\n", key_.scheme, key_.rank.rank, key_.rank.size));
+  text.add(fmt::format("{} {}\n", key_.scheme, part_name(key_)));
   text.add(checkpoint_.identity());
   return text.digits();
 }

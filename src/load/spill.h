@@ -48,6 +48,7 @@ struct SpillKey {
   std::filesystem::path model;  // the checkpoint's directory, canonical
   std::string scheme;
   Rank rank;
+  std::string part = {};  // of the model; empty: the rank's of each matrix
 };
 
 // Codes that were read differ from their checksums.

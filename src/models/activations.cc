@@ -22,6 +22,7 @@ struct Widths {
 };
 
 void add_mlp(const MlpBranch& branch, Rank rank, Widths& w) {
+  if (branch.experts && branch.experts->whole) rank = {};
   each<MlpSpec>(branch, [&](const MlpSpec& mlp) {
     const auto parts = std::ssize(mlp.up.parts);
     w.mlp = std::max(w.mlp, parts * padded(mlp.width.share(rank).count));

@@ -63,6 +63,10 @@ class Activations {
   ChosenPositions chosen() const {
     return {reinterpret_cast<int32_t*>(chosen_.data), chosen_.cols};
   }
+  // Rows that a layer, its output added, leaves to those behind it; some may have no columns.
+  std::array<Tensor, 3> passed_on(int64_t rows) const {
+    return {residual(rows), layer_inputs(rows), chosen_.rows_from(0, rows)};
+  }
   const Routing& routing() const { return routing_; }
   const Routing& host_routing() const { return host_routing_; }
   int64_t max_rows() const { return residual_.rows; }

@@ -44,9 +44,22 @@ DecoderSpec divided(DecoderSpec spec, Rank rank) {
   for (LayerSpec& layer : spec.kinds) {
     for (MixerBranch& mixer : layer.mixers)
       std::visit([&](auto& held) { held.divide(rank); }, mixer.mixer);
-    each<MlpSpec>(layer, [&](MlpSpec& mlp) { divide_width(mlp.width, rank); });
+    for (MlpBranch& branch : layer.mlps) {
+      if (!branch.experts || !branch.experts->whole) {
+        each<MlpSpec>(branch, [&](MlpSpec& mlp) { divide_width(mlp.width, rank); });
+      } else if (branch.experts->shared) {
+        divide_width(branch.experts->shared->width, rank);
+      }
+    }
   }
   return spec;
+}
+
+std::unique_ptr<Embedding> make_token_table(const DecoderSpec& spec, const Dimension& vocabulary,
+                                            Rank rank) {
+  const std::string& source = spec.embedding_from_head ? spec.head : spec.embedding;
+  return std::make_unique<Embedding>(spec.embedding, source, vocabulary, spec.output_size(),
+                                     spec.tie_word_embeddings, rank);
 }
 
 // The bias of a head whose matrix is the embedding's table.
@@ -68,9 +81,7 @@ class HeadBias : public Module {
 
 InputEmbedding::InputEmbedding(const DecoderSpec& spec, const Dimension& vocabulary, Rank rank)
     : Module(spec.embedding), spec_(spec) {
-  tokens_ =
-      &add_child<Embedding>(spec.embedding, spec.embedding_from_head ? spec.head : spec.embedding,
-                            vocabulary, spec.output_size(), spec.tie_word_embeddings, rank);
+  tokens_ = &adopt(make_token_table(spec, vocabulary, rank));
   if (spec.embedding_size > 0) {
     const std::string& name = spec.input_projection;
     projection_ = &add_child<Linear>(name, std::vector<LinearPart>{{name, spec.hidden_size}},
@@ -267,22 +278,57 @@ std::vector<std::vector<KvSpec>> DecoderLayer::kv_specs() const {
   return specs;
 }
 
-CausalLM::CausalLM(DecoderSpec spec, Rank rank)
+CausalLM::CausalLM(DecoderSpec spec, Rank rank, Stage stage)
     : Module("model"),
       spec_(divided(std::move(spec), rank)),
       rank_(rank),
-      vocabulary_(vocabulary_of(spec_, rank)) {
-  embedding_ = &add_child<InputEmbedding>(spec_, vocabulary_, rank);
-  units_.push_back(embedding_);
-  for (size_t i = 0; i < spec_.layers.size(); ++i) {
-    layers_.push_back(&add_child<DecoderLayer>(spec_, i, mixers_, rank));
-    mixers_ += spec_.layer(i).mixers.size();
-    units_.push_back(layers_.back());
+      vocabulary_(vocabulary_of(spec_, rank)),
+      stage_(std::move(stage)) {
+  if (stage_.is_first()) {
+    InputEmbedding& embedding = add_child<InputEmbedding>(spec_, vocabulary_, rank);
+    embedding_ = &embedding;
+    units_.push_back(&embedding);
   }
+  add_layers();
+  forward_units_ = units_.size();
+  if (stage_.is_last()) add_end();
+}
+
+Share CausalLM::layers_of(int stage) const {
+  if (stage_.all.empty()) return {0, std::ssize(spec_.layers)};
+  return stage_.all[static_cast<size_t>(stage)].layers;
+}
+
+// Adds the layers of this stage. Those of the others are only asked for what they keep of a token.
+void CausalLM::add_layers() {
+  size_t mixers = 0;
+  for (int s = 0; s < stage_.count(); ++s) {
+    const Share range = layers_of(s);
+    MixerSpecs& specs = stages_.emplace_back();
+    for (int64_t layer = range.begin; layer < range.begin + range.count; ++layer) {
+      const auto i = static_cast<size_t>(layer);
+      if (s == stage_.number) {
+        layers_.push_back(&add_child<DecoderLayer>(spec_, i, specs.size(), rank_));
+        units_.push_back(layers_.back());
+        std::ranges::move(layers_.back()->kv_specs(), std::back_inserter(specs));
+        continue;
+      }
+      for (const MixerBranch& mixer : spec_.layer(i).mixers)
+        specs.push_back(make_mixer(mixer.mixer, {spec_, layer, rank_})->kv_specs());
+    }
+    for (std::vector<KvSpec>& mixer : specs)
+      for (KvSpec& spec : mixer)
+        if (spec.shared_with) *spec.shared_with -= mixers;
+    mixers += specs.size();
+  }
+}
+
+void CausalLM::add_end() {
   const NormSpec& norm = spec_.norm;
-  norm_ = &add_child<Norm>(norm.name, spec_.hidden_size, norm.params,
-                           NormTensors{norm.weight, norm.bias});
-  units_.push_back(norm_);
+  Norm& last = add_child<Norm>(norm.name, spec_.hidden_size, norm.params,
+                               NormTensors{norm.weight, norm.bias});
+  norm_ = &last;
+  units_.push_back(&last);
   if (spec_.embedding_size > 0) {
     const std::string& name = spec_.output_projection;
     Linear& projection =
@@ -291,21 +337,29 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
     output_projection_ = &projection;
     units_.push_back(&projection);
   }
+  forward_units_ = units_.size();
   if (!spec_.has_head) return;
-  head_ = &embedding_->table();
   if (!spec_.tie_word_embeddings) {
     Linear& head = add_child<Linear>(
         spec_.head,
         std::vector<LinearPart>{{spec_.head, spec_.vocab_size, Shard::by_rows(vocabulary_)}},
-        spec_.output_size(), spec_.head_bias, rank, ParamRole::head);
+        spec_.output_size(), spec_.head_bias, rank_, ParamRole::head);
     head_ = &head.weight();
     head_bias_ = head.bias();
     units_.push_back(&head);
-  } else if (spec_.head_bias) {
-    HeadBias& head = add_child<HeadBias>(spec_, vocabulary_, rank);
-    head_bias_ = head.bias();
-    units_.push_back(&head);
+    return;
   }
+  if (embedding_ != nullptr) {
+    head_ = &embedding_->table();
+  } else {
+    Embedding& table = adopt(make_token_table(spec_, vocabulary_, rank_));
+    head_ = &table.table();
+    units_.push_back(&table);
+  }
+  if (!spec_.head_bias) return;
+  HeadBias& head = add_child<HeadBias>(spec_, vocabulary_, rank_);
+  head_bias_ = head.bias();
+  units_.push_back(&head);
 }
 
 // Returns the slopes of the code of arXiv:2108.12409, also for heads that are not a power of two.
@@ -331,13 +385,6 @@ std::vector<float> CausalLM::alibi_slopes() const {
   return {};
 }
 
-std::vector<std::vector<KvSpec>> CausalLM::kv_specs() const {
-  std::vector<std::vector<KvSpec>> specs;
-  for (const DecoderLayer* layer : layers_)
-    std::ranges::move(layer->kv_specs(), std::back_inserter(specs));
-  return specs;
-}
-
 std::vector<KvScaleNames> CausalLM::kv_scale_names() const {
   std::vector<KvScaleNames> names;
   for (const DecoderLayer* layer : layers_)
@@ -346,50 +393,58 @@ std::vector<KvScaleNames> CausalLM::kv_scale_names() const {
 }
 
 void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
-  check(scales.empty() || scales.size() == mixers_, "KV scales of every mixer, or none");
+  check(scales.empty() || scales.size() == kv_specs().size(), "KV scales of every mixer, or none");
   kv_scales_ = std::move(scales);
 }
 
 void CausalLM::forward(const Context& context, const Batch& batch, const Activations& act,
                        size_t unit) const {
   int64_t rows = std::ssize(batch.rows.ids);
-  if (unit == 0) return embedding_->forward(context, batch.rows, act);
-  const size_t i = unit - 1;
+  const size_t first = embedding_ != nullptr ? 1 : 0;
+  if (unit < first) return embedding_->forward(context, batch.rows, act);
+  const size_t i = unit - first;
   Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
   if (i > layers_.size()) {
     return output_projection_->forward(context, normed,
                                        act.wide_residual(rows, spec_.embedding_size));
   }
-  const bool delta = i > 0 ? layers_[i - 1]->leaves_delta() : embedding_->leaves_delta();
-  if (i < layers_.size()) return layers_[i]->forward(context, batch, act, delta);
+  const bool delta =
+      i > 0 ? layers_[i - 1]->leaves_delta() : embedding_ != nullptr && embedding_->leaves_delta();
+  if (i < layers_.size()) {
+    layers_[i]->forward(context, batch, act, delta);
+    const bool ends_stage = norm_ == nullptr && i + 1 == layers_.size();
+    if (ends_stage && layers_[i]->leaves_delta()) context.kernels.add(act.residual(rows), normed);
+    return;
+  }
   if (delta) return norm_->forward_add(context.kernels, act.residual(rows), normed, normed);
   norm_->forward(context.kernels, act.residual(rows), normed);
 }
 
 Tensor CausalLM::hidden(const Activations& act, int64_t rows) const {
   const int64_t size = spec_.output_size();
-  const Tensor last =
-      output_projection_ == nullptr ? act.normed(rows) : act.wide_residual(rows, size);
+  const Tensor last = spec_.embedding_size == 0 ? act.normed(rows) : act.wide_residual(rows, size);
   return last.columns(0, size);
 }
 
 bool CausalLM::waits(const Kernels& kernels, size_t unit) const {
-  return unit > 0 && unit <= layers_.size() && layers_[unit - 1]->waits(kernels);
+  const size_t first = embedding_ != nullptr ? 1 : 0;
+  return unit >= first && unit - first < layers_.size() && layers_[unit - first]->waits(kernels);
 }
 
 void CausalLM::logits(const Context& context, Tensor hidden, Tensor logits) const {
   const Kernels& kernels = context.kernels;
-  check(has_head(), "logits of a model with a head");
+  check(head_ != nullptr, "logits of a model with a head");
   const float* bias = head_bias_ ? reinterpret_cast<const float*>(head_bias_->value.data) : nullptr;
   multiply(context, hidden, *head_, bias, logits);
   if (spec_.logit_multiplier != 1) kernels.scale(logits, spec_.logit_multiplier, nullptr);
   if (spec_.logit_soft_cap > 0) kernels.soft_cap(logits, spec_.logit_soft_cap);
 }
 
-int64_t CausalLM::head_cols() const { return has_head() ? head_->rows : kPanelRows; }
+int64_t CausalLM::head_cols() const { return head_ != nullptr ? head_->rows : kPanelRows; }
 
 int64_t CausalLM::logits_cols() const {
-  if (rank_.size == 1 || !has_head()) return head_cols();
+  const bool has_logits = has_head() && (stage_.is_first() || stage_.is_last());
+  if (!has_logits) return kPanelRows;
   return ceil_div(spec_.vocab_size, kPanelRows) * kPanelRows;
 }
 

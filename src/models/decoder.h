@@ -12,6 +12,7 @@
 #include "src/models/experts.h"
 #include "src/models/mixers/mixer.h"
 #include "src/models/mlp.h"
+#include "src/models/pipeline.h"
 #include "src/nn/layers.h"
 
 namespace sluice {
@@ -88,30 +89,35 @@ class DecoderLayer : public Module {
 };
 
 // The root module. Its units, in the order of a sweep: the embedding, each layer, the norm and
-// head.
+// head. A stage of a pipeline has some of them.
 class CausalLM : public Module {
  public:
   // Refuses (Error usage) a rank count that does not divide the heads.
-  CausalLM(DecoderSpec spec, Rank rank);
+  CausalLM(DecoderSpec spec, Rank rank, Stage stage = {});
 
-  const DecoderSpec& spec() const { return spec_; }
+  const DecoderSpec& spec() const { return spec_; }  // of all layers
   Rank rank() const { return rank_; }
+  const Stage& stage() const { return stage_; }
+  Share layers() const { return layers_of(stage_.number); }  // that this stage has
   std::span<Module* const> units() const { return units_; }
   // The ALiBi slopes of this rank's heads; empty: scores have none.
   std::vector<float> alibi_slopes() const;
-  // The specs of this rank's share of each mixer, in the order of the
-  // layers.
-  std::vector<std::vector<KvSpec>> kv_specs() const;
+  // The specs of this rank's share of each mixer of a stage, in the order of its layers; layers
+  // that they share keys with are counted from the stage's first.
+  using MixerSpecs = std::vector<std::vector<KvSpec>>;
+  const MixerSpecs& kv_specs() const { return stages_[static_cast<size_t>(stage_.number)]; }
+  std::span<const MixerSpecs> kv_specs_of_stages() const { return stages_; }
 
-  std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
-  // The checkpoint's scales of each mixer for an FP8 KV cache; empty: each token and head has its
-  // own.
+  std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer of this stage
+  // The checkpoint's scales of each of these mixers for an FP8 KV cache; empty: each token and head
+  // has its own.
   std::span<const KvScales> kv_scales() const { return kv_scales_; }
   void use_kv_scales(std::vector<KvScales> scales);
 
   // Computes one unit before the head; units are computed in order. The last one is the final norm,
-  // or the projection of what it makes.
-  size_t forward_units() const { return layers_.size() + (output_projection_ == nullptr ? 2 : 3); }
+  // or the projection of what it makes; or a stage's last layer, whose output is then in
+  // act.passed_on().
+  size_t forward_units() const { return forward_units_; }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                size_t unit) const;
   // The result of the last one [rows, spec().output_size()].
@@ -119,13 +125,14 @@ class CausalLM : public Module {
   // Returns whether forward() of a unit waits for the stream, so that no graph can be made of it,
   // with the weights where they are now.
   bool waits(const Kernels& kernels, size_t unit) const;
-  bool has_head() const { return head_ != nullptr; }
+  bool has_head() const { return spec_.has_head; }  // on the last stage
   // Computes this rank's part of the logits [rows, head_cols()] of rows of the final norm's output:
   // tokens head_share(), then padding.
   void logits(const Context& context, Tensor hidden, Tensor logits) const;
   int64_t head_cols() const;
   Share head_share(int rank) const { return vocabulary_.share({rank, rank_.size}); }
-  // Columns of all ranks' logits; those past vocab_size are padding.
+  // Columns of all ranks' logits, on the stage that computes them and the one that samples, which
+  // is the first; those past vocab_size are padding.
   int64_t logits_cols() const;
   // Tells that weights are in groups (quant/groups.h), which need more scratch.
   void use_grouped_weights() { grouped_weights_ = true; }
@@ -133,15 +140,21 @@ class CausalLM : public Module {
   WorkspaceNeeds workspace_needs(int64_t max_rows) const;
 
  private:
+  Share layers_of(int stage) const;
+  void add_layers();
+  void add_end();
+
   DecoderSpec spec_;
   Rank rank_;
   Dimension vocabulary_;
-  size_t mixers_ = 0;
+  Stage stage_;
+  std::vector<MixerSpecs> stages_;
   std::vector<KvScales> kv_scales_;
   bool grouped_weights_ = false;
-  InputEmbedding* embedding_;
+  size_t forward_units_ = 0;
+  const InputEmbedding* embedding_ = nullptr;  // or none
   std::vector<DecoderLayer*> layers_;
-  Norm* norm_;
+  const Norm* norm_ = nullptr;                 // or none
   const Linear* output_projection_ = nullptr;  // or none
   const Param* head_ = nullptr;                // the embedding's table when tied; or none
   const Param* head_bias_ = nullptr;

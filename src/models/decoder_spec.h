@@ -41,7 +41,8 @@ struct MlpSpec {
 struct ExpertsSpec {
   std::string name;  // of the module
   int64_t count = 0;
-  LinearSpec router;  // one part, of `count` outputs
+  bool whole = false;  // each expert is one rank's; else each rank has a part of it
+  LinearSpec router;   // one part, of `count` outputs
   RouterParams choice = {};
   std::string choice_bias = {};     // the tensor that is choice.bias; empty: none
   std::string choice_factors = {};  // the tensor that is choice.factors; empty: none
@@ -59,6 +60,10 @@ struct ExpertsSpec {
   std::string stacked_down = {};
   std::optional<MlpSpec> shared = {};
   std::string shared_gate = {};  // of one output, whose sigmoid is the weight of `shared`; or none
+  // Experts that a rank has, or has parts of.
+  Share share(Rank rank) const {
+    return whole ? Dimension{.size = count}.share(rank) : Share{0, count};
+  }
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.router, s.choice_bias, s.choice_factors, s.stream_scale, s.expert,
@@ -209,6 +214,7 @@ struct DecoderSpec {
 struct ModulePlace {
   int64_t layer = 0;
   std::optional<int64_t> expert = {};
+  int64_t stack = 0;  // View::stack of tensors of all experts
 };
 // `name` there.
 std::string name_at(const std::string& name, ModulePlace place);

@@ -13,7 +13,8 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
     : Module(name_in_layer(spec.name, layer)),
       spec_(spec),
       hidden_size_(hidden_size),
-      one_rank_(rank.size == 1) {
+      one_rank_(rank.size == 1),
+      adds_up_(spec.whole && rank.size > 1) {
   auto one_part = [&](const LinearSpec& linear, int64_t outputs) -> Linear& {
     const std::string source = name_in_layer(linear.parts[0].source, layer);
     return add_child<Linear>(name_in_layer(linear.name, layer),
@@ -29,10 +30,13 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
   choice_bias_ = vector(spec.choice_bias, spec.count);
   choice_factors_ = vector(spec.choice_factors, spec.count);
   stream_scale_ = vector(spec.stream_scale, hidden_size);
-  for (int64_t e = 0; e < spec.count; ++e) {
-    Mlp& expert = add_child<Mlp>(spec.expert, ModulePlace{layer, e}, hidden_size, rank);
+  const Share own = spec.share(rank);
+  experts_.resize(static_cast<size_t>(spec.count));
+  for (int64_t e = own.begin; e < own.begin + own.count; ++e) {
+    const ModulePlace place{layer, e, adds_up_ ? spec.count : 0};
+    Mlp& expert = add_child<Mlp>(spec.expert, place, hidden_size, adds_up_ ? Rank{} : rank);
     expert.set_expert(e, static_cast<double>(spec.choice.used) / static_cast<double>(spec.count));
-    experts_.push_back(&expert);
+    experts_[static_cast<size_t>(e)] = &expert;
   }
   if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size, rank);
   if (!spec.shared_gate.empty()) shared_gate_ = &one_part(one_linear(spec.shared_gate, false), 1);
@@ -77,10 +81,10 @@ std::optional<ExpertMatrix> matrix_of(std::span<const Mlp* const> experts, Get g
 }  // namespace
 
 std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const {
+  if (!one_rank_) return std::nullopt;
   const MlpSpec& spec = spec_.expert;
   const Mlp& first = *experts_.front();
-  if (!one_rank_ || first.has_values() || spec.times_layer_input || spec_.weighs_input)
-    return std::nullopt;
+  if (first.has_values() || spec.times_layer_input || spec_.weighs_input) return std::nullopt;
   ExpertWeights w{.count = std::ssize(experts_), .up = {}, .down = {}};
   w.up.first = first.up().weight().value;
   w.down.first = first.down().weight().value;
@@ -206,8 +210,9 @@ void Experts::add_expert(size_t e, const Context& context, const Activations& ac
 }
 
 bool Experts::any_on_host(const Context& context, int64_t rows) const {
-  return context.host != nullptr &&
-         std::ranges::any_of(experts_, [&](const Mlp* e) { return e->is_on_host(rows); });
+  return context.host != nullptr && std::ranges::any_of(experts_, [&](const Mlp* e) {
+           return e != nullptr && e->is_on_host(rows);
+         });
 }
 
 // The device has its own work by now; what comes back is put behind that.
@@ -218,7 +223,7 @@ void Experts::add_from_host(const Context& context, const Activations& act, cons
   const Tensor sums = host.expert_sums(rows), x = host.normed(rows).columns(0, hidden_size_);
   std::fill_n(sums.row<float>(0), sums.rows * sums.stride, 0.0F);
   for (size_t e = 0; e < experts_.size(); ++e) {
-    if (begins[e + 1] > begins[e] && experts_[e]->is_on_host(rows))
+    if (begins[e + 1] > begins[e] && experts_[e] != nullptr && experts_[e]->is_on_host(rows))
       add_expert(e, there, host, act.host_routing(), begins, x, sums.columns(0, hidden_size_));
   }
   const Tensor back = act.expert_rows(rows);
@@ -240,9 +245,11 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
   make_lists(context, act, x.rows, begins);
   // Experts that have rows, and are computed here.
   const auto is_here = [&](size_t e) {
-    return begins[e + 1] > begins[e] && !(beside && experts_[e]->is_on_host(x.rows));
+    return experts_[e] != nullptr && begins[e + 1] > begins[e] &&
+           !(beside && experts_[e]->is_on_host(x.rows));
   };
   for (size_t e = 0; e < experts_.size(); ++e) {
+    if (experts_[e] == nullptr) continue;
     const bool is_wanted = is_here(e);
     expect(experts_[e]->up().weight(), is_wanted);
     expect(experts_[e]->down().weight(), is_wanted);
@@ -263,6 +270,7 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
     if (!is_done[e]) compute_expert(e, context, act, act.routing(), begins, at, x);
     add_output(e, context, act, act.routing(), begins, at, sum);
   }
+  if (adds_up_) context.group.sum(sums, kernels.stream());
   if (shared_ != nullptr) add_shared(all, act, x, sum);
   if (beside) add_from_host(all, act, begins, x.rows, sum);
   kernels.stream().copy(y.data, sums.data, sum_bytes);

@@ -4,7 +4,8 @@
 // experts are computed one after the other, each for the rows that have chosen it, by lists that
 // the host makes. Which of the two depends on the kernels and on where and how the plan keeps the
 // weights, and so is the same for all steps. In both a row's sum is added up by rising numbers, so
-// that its result does not depend on what other rows have chosen.
+// that its result does not depend on what other rows have chosen. Where each rank has some of the
+// experts, ranks compute their own, and a row's sum is that of the ranks' sums.
 //
 // Beside a device, the CPU computes the experts that lie in host memory while the device computes
 // the others and the shared one; their sum is added to the device's.
@@ -63,11 +64,12 @@ class Experts : public Module {
   const ExpertsSpec& spec_;
   int64_t hidden_size_;
   bool one_rank_;  // whose outputs are no parts of sums
+  bool adds_up_;   // experts of other ranks have parts of the sum
   Linear* router_;
   const Param* choice_bias_ = nullptr;  // or none, as these
   const Param* choice_factors_ = nullptr;
   const Param* stream_scale_ = nullptr;
-  std::vector<const Mlp*> experts_;
+  std::vector<const Mlp*> experts_;      // null: another rank's
   const Mlp* shared_ = nullptr;          // or none
   const Linear* shared_gate_ = nullptr;  // or none
 };

@@ -9,7 +9,9 @@ namespace {
 LinearPart linear_part(const PartSpec& spec, ModulePlace place, int64_t outputs,
                        const Shard& shard) {
   LinearPart part{name_at(spec.source, place), outputs, shard, spec.view, spec.bare};
-  if (spec.stacked) part.view.index = place.expert;
+  if (!spec.stacked) return part;
+  part.view.index = place.expert;
+  part.view.stack = place.stack;
   return part;
 }
 

@@ -289,9 +289,26 @@ void choose_fused(DecoderSpec& spec, const io::CheckpointIndex& index) {
   });
 }
 
+// Gives each rank some of the experts.
+void divide_experts(DecoderSpec& spec, Rank rank, const io::CheckpointIndex* index) {
+  if (index != nullptr && index->ranks() > 1)
+    fail(ErrorKind::usage,
+         "--enable-expert-parallel: the checkpoint is cut for ranks that each have a part of every "
+         "expert; leave the option out");
+  int64_t fewest = 0;
+  each<ExpertsSpec>(spec, [&](ExpertsSpec& experts) {
+    experts.whole = true;
+    fewest = fewest == 0 ? experts.count : std::min(fewest, experts.count);
+  });
+  if (fewest < rank.size)
+    fail(ErrorKind::usage, "--enable-expert-parallel: {} experts are too few for {} ranks", fewest,
+         rank.size);
+}
+
 }  // namespace
 
-void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head) {
+void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head,
+                const PartRequest& part) {
   if (index != nullptr) {
     choose_prefix(model.spec, *index);
     const std::string& first = model.spec.embedding;
@@ -311,7 +328,10 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
   model.ignorable.insert(model.ignorable.end(), model.spec.ignorable.begin(),
                          model.spec.ignorable.end());
   if (model.spec.tie_word_embeddings) model.ignorable.push_back(model.spec.head + ".weight");
-  model.root = std::make_unique<CausalLM>(model.spec, rank);
+  if (part.whole_experts) divide_experts(model.spec, rank, index);
+  Stage stage = divide_layers(model.spec, index, part);
+  model.elsewhere = modules_elsewhere(model.spec, rank, stage);
+  model.root = std::make_unique<CausalLM>(model.spec, rank, std::move(stage));
   if (index != nullptr && index->ranks() > 1) read_own_tensors(*model.root);
   // Stored groups stay as they are.
   if (index != nullptr && StoredFormats(model.files.config, *index).keep_groups())

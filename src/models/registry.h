@@ -96,14 +96,16 @@ struct Model {
   DecoderSpec spec;  // as config.json has it; the root has it as it is
   std::vector<std::string>
       ignorable;  // patterns: of any family, of this one, and those that follow from the rest
+  ModulesElsewhere elsewhere;  // which other ranks have
   std::unique_ptr<CausalLM> root;
 };
 // Reads everything in config.json: the model without its root.
 Model read_model(const ModelSource& source);
-// Builds the tree of modules. Embedding and head follow from the tensors that the checkpoint has,
-// too (embeddings.h); without an `index`, from config.json alone. Unless it `needs_head`, the model
-// has none where the checkpoint has none.
-void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head = true);
+// Builds the tree of modules, or a part of it. Embedding and head follow from the tensors that the
+// checkpoint has, too (embeddings.h); without an `index`, from config.json alone. Unless it
+// `needs_head`, the model has none where the checkpoint has none.
+void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head = true,
+                const PartRequest& part = {});
 // Both, of the model in `directory`.
 Model build_model(const std::filesystem::path& directory, Rank rank,
                   const io::CheckpointIndex* index = nullptr);

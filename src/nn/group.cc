@@ -66,6 +66,34 @@ void Group::gather_columns(Tensor part, Tensor whole, std::span<const Share> sha
   }
 }
 
+std::span<const std::byte> PartGroup::all_gather(std::span<const std::byte> own) const {
+  const auto ranks = static_cast<size_t>(ranks_.count);
+  gathered_.resize(own.size() * ranks);
+  std::vector<std::span<const std::byte>> to(ranks, own);
+  std::vector<std::span<std::byte>> from;
+  for (size_t r = 0; r < ranks; ++r)
+    from.push_back(std::span(gathered_).subspan(r * own.size(), own.size()));
+  all_to_all(to, from);
+  return gathered_;
+}
+
+void PartGroup::all_to_all(std::span<const std::span<const std::byte>> to,
+                           std::span<const std::span<std::byte>> from) const {
+  const int self = rank().rank;
+  for (int r = 0; r < rank().size; ++r) {
+    const auto other = static_cast<size_t>(r);
+    if (r == self) {
+      std::ranges::copy(to[other], from[other].begin());
+    } else if (self < r) {
+      send(r, to[other]);
+      receive(r, from[other]);
+    } else {
+      receive(r, from[other]);
+      send(r, to[other]);
+    }
+  }
+}
+
 void Group::agree(const Error* own) const {
   if (rank().size == 1) {
     if (own != nullptr) throw *own;

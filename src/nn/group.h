@@ -7,9 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <stop_token>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -39,8 +41,17 @@ class Group {
   // most kMostGathered, which caches hold. Valid until the next call.
   static constexpr size_t kMostGathered = size_t{32} * 1024;
   virtual std::span<const std::byte> all_gather(std::span<const std::byte> own) const = 0;
-  // The same where ranks may come minutes apart: it leaves the processor to others meanwhile, and
-  // may give up on a rank that does not come: Error(runtime).
+  // The same of one value of each.
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  std::vector<T> gather(const T& own) const {
+    const std::span<const std::byte> all = all_gather(std::as_bytes(std::span(&own, 1)));
+    std::vector<T> values(all.size() / sizeof(T));
+    std::memcpy(values.data(), all.data(), all.size());
+    return values;
+  }
+  // The same as all_gather() where ranks may come minutes apart: it leaves the processor to others
+  // meanwhile, and may give up on a rank that does not come: Error(runtime).
   virtual std::span<const std::byte> meet(std::span<const std::byte> own) const {
     return all_gather(own);
   }
@@ -48,6 +59,10 @@ class Group {
   // as long. Each list lies in one block of memory, of less than 2 GiB.
   virtual void all_to_all(std::span<const std::span<const std::byte>> to,
                           std::span<const std::span<std::byte>> from) const = 0;
+  // Sends bytes to a rank, which receives as many: less than 2 GiB. receive() may give up on a rank
+  // as meet() does.
+  virtual void send(int to, std::span<const std::byte> bytes) const = 0;
+  virtual void receive(int from, std::span<std::byte> bytes) const = 0;
   // Rank 0 tells a message to all others, which hear it. They wait for as long as it takes;
   // Error(runtime) when `stop` is requested and rank 0 says nothing for some seconds.
   virtual void tell(std::span<const std::byte> message) const = 0;
@@ -106,6 +121,12 @@ class SoloGroup final : public Group {
                   std::span<const std::span<std::byte>>) const override {
     check(false, "one rank has nobody to exchange with");
   }
+  void send(int, std::span<const std::byte>) const override {
+    check(false, "one rank has nobody to send to");
+  }
+  void receive(int, std::span<std::byte>) const override {
+    check(false, "one rank has nobody to receive from");
+  }
   void tell(std::span<const std::byte>) const override {}
   void hear(std::vector<std::byte>&, const std::stop_token&) const override {
     check(false, "one rank has nobody to hear");
@@ -128,6 +149,12 @@ class PlannedGroup final : public Group {
                   std::span<const std::span<std::byte>>) const override {
     check(false, "ranks that are not there send nothing");
   }
+  void send(int, std::span<const std::byte>) const override {
+    check(false, "ranks that are not there receive nothing");
+  }
+  void receive(int, std::span<std::byte>) const override {
+    check(false, "ranks that are not there send nothing");
+  }
   void tell(std::span<const std::byte>) const override {}
   void hear(std::vector<std::byte>&, const std::stop_token&) const override {
     check(false, "rank 0 hears nobody");
@@ -136,6 +163,42 @@ class PlannedGroup final : public Group {
  private:
   int ranks_;
   mutable std::vector<std::byte> gathered_;
+};
+
+// Some consecutive ranks of a group, of which this rank is one: those of a stage of a pipeline.
+// They exchange by messages of two, in the order of ranks, so that none waits for one that waits
+// for it.
+class PartGroup final : public Group {
+ public:
+  // `all` outlives it.
+  PartGroup(const Group& all, Share ranks) : all_(all), ranks_(ranks) {}
+  Rank rank() const override {
+    return {all_.rank().rank - static_cast<int>(ranks_.begin), static_cast<int>(ranks_.count)};
+  }
+  std::span<const std::byte> all_gather(std::span<const std::byte> own) const override;
+  void all_to_all(std::span<const std::span<const std::byte>> to,
+                  std::span<const std::span<std::byte>> from) const override;
+  void send(int to, std::span<const std::byte> bytes) const override {
+    all_.send(static_cast<int>(ranks_.begin) + to, bytes);
+  }
+  void receive(int from, std::span<std::byte> bytes) const override {
+    all_.receive(static_cast<int>(ranks_.begin) + from, bytes);
+  }
+  void tell(std::span<const std::byte>) const override { check(false, "rank 0 of all tells all"); }
+  void hear(std::vector<std::byte>&, const std::stop_token&) const override {
+    check(false, "rank 0 of all tells all");
+  }
+
+ private:
+  const Group& all_;
+  Share ranks_;
+  mutable std::vector<std::byte> gathered_;
+};
+
+// The ranks of a model: all, and those among them that divide each of this one's layers.
+struct RankGroups {
+  const Group& all;
+  const Group& tensor;
 };
 
 }  // namespace sluice

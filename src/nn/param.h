@@ -29,6 +29,7 @@ enum class ParamRole : uint8_t { linear, embedding, head, norm, bias, router };
 //   a matrix [n, 16] as a vector of its elements         {.row = 16}
 struct View {
   std::optional<int64_t> index = {};  // of a stack's first dimension
+  int64_t stack = 0;                  // its size, where others have parts of it; 0: they have not
   bool transposed = false;            // it is stored as [inputs, outputs]
   int64_t first = 0;
   int64_t group = 0;  // 0: one run of all

@@ -88,7 +88,8 @@ Expected expected_of(const Binding& binding, const Claims& claims) {
   const Piece& first = piece_of(binding, claims.tensors.front());
   for (uint32_t t : claims.tensors) {
     const Piece& piece = piece_of(binding, t);
-    if (piece.view.index) expected.stack = std::max(expected.stack, *piece.view.index + 1);
+    if (piece.view.index)
+      expected.stack = std::max({expected.stack, *piece.view.index + 1, piece.view.stack});
     expected.outputs = std::max(expected.outputs, outputs_end(piece));
   }
   if (expected.stack > 0) expected.shape.push_back(expected.stack);
@@ -203,7 +204,7 @@ void add_cover_faults(const Binding& binding, Claims& claims, const ModelFiles& 
   int64_t next = 0;
   for (auto at = all.begin(); at != all.end();) {
     auto end = std::find_if(at, all.end(), [&](uint32_t t) { return index(t) != index(*at); });
-    if (index(*at) != next)
+    if (index(*at) != next && piece_of(binding, *at).view.stack == 0)
       faults.push_back(fmt::format("{}[{}] is not part of a {} with this {}", claims.source, next,
                                    files.architecture, files.config_name));
     next = index(*at) + 1;
@@ -235,6 +236,7 @@ void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const a
       binding.kv_scales.push_back(&t);
       continue;
     }
+    if (is_elsewhere(model.elsewhere, t.name)) continue;
     // A tensor without elements, or one that only a shard's header lists, is no part of the model.
     bool known =
         t.bytes == 0 || !t.listed || kv_scales.contains(t.name) ||

@@ -274,7 +274,7 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
   plan.rank = model.root->rank();
   plan.own_files = index.ranks() > 1;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
-  check_rules(binding, quantize);
+  if (model.root->stage().count() == 1) check_rules(binding, quantize);
   plan.params.reserve(binding.params.size());
   plan.tensors = std::move(binding.tensors);
   plan.origin = origin;

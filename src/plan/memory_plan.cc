@@ -68,7 +68,7 @@ KvLayout kv_layout(const CausalLM& model, const RunShape& shape) {
   KvFormat format{.dtype = shape.kv_dtype, .block_size = shape.block_size};
   for (const KvScales& scales : model.kv_scales())  // those of states are nothing
     if (is_float8(format.dtype) && scales.key > 0) format.scales = scales;
-  return kv_layout(model.kv_specs(), format);
+  return kv_layout(model.kv_specs_of_stages(), static_cast<size_t>(model.stage().number), format);
 }
 
 void check_kv_supported(const KvLayout& layout, const Backend& backend) {

@@ -48,7 +48,7 @@ constexpr int kSerialized = 2;                              // MPI_THREAD_SERIAL
 constexpr size_t kBeginBytes = 4096;                        // of a message, with its length
 constexpr size_t kFirstExchange = size_t{2} * 1024 * 1024;  // as a load's
 constexpr int kFailed = 1;  // exit status of all ranks where one has failed
-constexpr int kMeetTag = 1;
+constexpr int kMeetTag = 1, kSendTag = 2;
 // Between the times at which ranks give up waiting, in their order.
 constexpr std::chrono::milliseconds kTurn{500};
 constexpr size_t kMostTurns = 64;
@@ -265,6 +265,28 @@ void MpiGroup::all_to_all(std::span<const std::span<const std::byte>> to,
   library_->all_to_all(to.front().data(), sizes.data(), places.data(), library_->byte,
                        from.front().data(), own_sizes.data(), own_places.data(), library_->byte,
                        library_->world);
+}
+
+void MpiGroup::send(int to, std::span<const std::byte> bytes) const {
+  Library::Handle request = nullptr;
+  library_->begin_send(bytes.data(), as_int(bytes.size()), library_->byte, to, kSendTag,
+                       library_->world, &request);
+  wait_patiently({&request, 1}, [] {});
+}
+
+void MpiGroup::receive(int from, std::span<std::byte> bytes) const {
+  Library::Handle request = nullptr;
+  library_->begin_receive(bytes.data(), as_int(bytes.size()), library_->byte, from, kSendTag,
+                          library_->world, &request);
+  const auto end = Clock::now() + patience_;
+  wait_patiently({&request, 1}, [&] {
+    if (Clock::now() < end) return;
+    break_off();
+    fail(ErrorKind::runtime,
+         "rank {}: has not sent its part of a step for {} s; look whether it still runs "
+         "(--rank-timeout)",
+         from, patience_.count());
+  });
 }
 
 // A message is its length and its first bytes, then the rest, if there is more.

@@ -22,7 +22,7 @@ class MpiGroup final : public Group {
   static bool is_follower();
   // Joins the ranks of the launcher, once a process. Error(usage) where OpenMPI is not installed.
   // `patience`: how long ranks that meet wait for the last; then meet() throws Error(runtime) that
-  // names the missing ones, and the group is broken.
+  // names the missing ones, and the group is broken. receive() does the same.
   static std::shared_ptr<MpiGroup> join(std::chrono::seconds patience);
   // Waits for the other ranks; ends them, and this process, where the group is broken.
   ~MpiGroup() override;
@@ -35,6 +35,8 @@ class MpiGroup final : public Group {
   std::span<const std::byte> meet(std::span<const std::byte> own) const override;
   void all_to_all(std::span<const std::span<const std::byte>> to,
                   std::span<const std::span<std::byte>> from) const override;
+  void send(int to, std::span<const std::byte> bytes) const override;
+  void receive(int from, std::span<std::byte> bytes) const override;
   void tell(std::span<const std::byte> message) const override;
   void hear(std::vector<std::byte>& message, const std::stop_token& stop) const override;
 

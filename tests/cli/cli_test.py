@@ -154,7 +154,7 @@ class UsageTest(Case):
             "unknown option --ctx-size; give --max-model-len (see": [*good, "--ctx-size", "4096"],
             "unknown option -c; give --max-model-len": [*good, "-c", "4096"],
             "unknown option -ngl; give --device cuda": [*good, "-ngl", "99"],
-            "by --tensor-parallel-size alone": [*good, "--pipeline-parallel-size", "2"],
+            "give --pipeline-parallel-size": [*good, "--pp-size", "2"],
             "unknown option --gpu-memory-utilization=0.9; give --device-memory": [*good, "--gpu-memory-utilization=0.9"],
             "unknown option -m; give the model behind the command": ["serve", "-m", DEMO],
             "unknown option --trust-remote-code; leave it out": ["serve", DEMO, "--trust-remote-code"],

@@ -78,6 +78,22 @@ class RanksTest(Case):
                 streamed = json.loads(self.run_ranks(ranks, *what, "--place", "*=disk").stdout)
                 self.assertEqual(streamed["logits_hash"], several["logits_hash"])
 
+    def test_a_pipeline(self):
+        ids = ["--token-ids", "5,6,7,8,9,10,11,12", "-n", "8", "--dtype", "float32", "--ignore-eos", "--threads", "1", "--json",
+               "--quiet"]
+        model = MODELS / "qwen3_5"
+        one = run_json("run", model, *ids[:-2])
+        with tempfile.TemporaryDirectory() as folder:
+            report = f"{folder}/report.json"
+            done = sluice("run", model, *ids, "--pipeline-parallel-size", "2", "--report", report)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["logits_hash"], one["logits_hash"])
+            with open(report) as file:
+                ranks = json.load(file)["ranks"]
+        stages = run_json("plan", model, "--pipeline-parallel-size", "2")["pipeline"]
+        self.assertEqual([r["first_layer"] for r in ranks], [s["first_layer"] for s in stages])
+        self.assertEqual(ranks[1]["first_layer"], ranks[0]["layers"])
+
     def test_the_option_starts_ranks_which_report(self):
         with tempfile.TemporaryDirectory() as folder:
             report = f"{folder}/report.json"
@@ -153,14 +169,16 @@ class RanksTest(Case):
             self.assertEqual(sorted(os.listdir(folder)), ["cut", "large"])
 
     def test_a_rank_that_does_not_come_is_named(self):
-        launcher = subprocess.Popen([*launch(3)[:-1], os.environ["SLUICE_LATE_RANK"]], stderr=subprocess.PIPE, text=True)
-        with launcher, launcher.stderr:
-            begin = time.monotonic()
-            messages = [line for line in launcher.stderr if line.startswith("sluice: ")]
-            self.assertEqual(launcher.wait(timeout=HANGS), 1)
-            self.assertLess(time.monotonic() - begin, HANGS)
-        self.assertEqual(len(messages), 1, messages)
-        self.assertTrue(messages[0].startswith("sluice: rank 1: "), messages)
+        for args in [], ["in-a-step"]:
+            launcher = subprocess.Popen([*launch(3 - len(args))[:-1], os.environ["SLUICE_LATE_RANK"], *args],
+                                        stderr=subprocess.PIPE, text=True)
+            with launcher, launcher.stderr:
+                begin = time.monotonic()
+                messages = [line for line in launcher.stderr if line.startswith("sluice: ")]
+                self.assertEqual(launcher.wait(timeout=HANGS), 1)
+                self.assertLess(time.monotonic() - begin, HANGS)
+            self.assertEqual(len(messages), 1, messages)
+            self.assertTrue(messages[0].startswith("sluice: rank 1: "), messages)
 
     def test_serves_and_ends_when_a_rank_is_killed(self):
         server = subprocess.Popen([SLUICE, "serve", DEMO, "--port", "0", "--threads", "1", "--tensor-parallel-size", "2"],

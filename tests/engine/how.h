@@ -31,6 +31,8 @@ struct How {
   std::string place = {};
   int64_t cpu_rows = 0;  // beside a device: ModelOptions::cpu_rows
   std::filesystem::path spill = {};
+  int stages = 1;              // ModelOptions::pipeline_parallel_size
+  bool whole_experts = false;  // ModelOptions::expert_parallel
 };
 
 inline ModelOptions options_for(const std::filesystem::path& model, const How& how) {
@@ -46,6 +48,8 @@ inline ModelOptions options_for(const std::filesystem::path& model, const How& h
   if (!how.place.empty()) options.place = parse_place_rules(how.place);
   options.cpu_rows = how.cpu_rows;
   if (!how.spill.empty()) options.spill.directories = {how.spill};
+  options.pipeline_parallel_size = how.stages;
+  options.expert_parallel = how.whole_experts;
   options.quantize.scheme = *find_quant_scheme(how.scheme);
   if (how.norms_too) options.quantize.roles.insert(ParamRole::norm);
   return options;

@@ -166,5 +166,36 @@ TEST(RanksExperts, OnDiskHaveTheSameBits) {
   }
 }
 
+// Each rank has some of the experts, whole.
+TEST(RanksExperts, MayBeWhole) {
+  for (const char* name :
+       {"mixtral", "qwen3_5_moe", "gpt_oss", "kimi_k2", "llama4_text", "gemma4_text_moe"}) {
+    const fs::path model = test::bundled_model(name);
+    const test::GoldenFile file(model);
+    const test::Golden golden = file.golden(0);
+    const auto more = std::ssize(golden.greedy);
+    for (int size : {2, 3}) {
+      SCOPED_TRACE(testing::Message() << name << " on " << size << " ranks");
+      How how{.dtype = DtypeChoice::f32, .threads = 1, .whole_experts = true};
+      const auto resident = run_if_divided(model, golden.ids, more, size, how);
+      EXPECT_TRUE(resident || size > 2);
+      if (!resident) continue;
+      file.expect_float32(*resident, golden);
+      const test::TempDir spill;
+      how.place = "experts=disk";
+      how.spill = spill.path();
+      how.chunk = 3;
+      const Outcome streamed = test::run_on_ranks(model, golden.ids, more, size, how);
+      EXPECT_EQ(streamed.logits, resident->logits);
+      EXPECT_EQ(streamed.greedy, resident->greedy);
+    }
+  }
+  const How how{.whole_experts = true};
+  const auto fault = test::try_ranks(test::bundled_model("llama_rope_dynamic"), 2, how,
+                                     [](test::OnRank&) { FAIL(); });
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->kind(), ErrorKind::usage);
+}
+
 }  // namespace
 }  // namespace sluice

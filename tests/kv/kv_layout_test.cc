@@ -112,6 +112,55 @@ TEST(KvLayout, StatesTakeAsManyPagesAsTheyNeed) {
   EXPECT_GE(kv_layout({{wide}, {tokens(2, 8)}}, {}).page_bytes(), 20000u);
 }
 
+// Whatever the layers keep, and wherever they are divided: stages have equal groups, in which each
+// layer lies apart, and which are no more than one rank's where stages are alike.
+TEST(KvLayout, StagesHaveEqualGroups) {
+  test::Random random("KV layout of stages");
+  for (int round = 0; round < 300; ++round) {
+    std::vector<KvSpecs> stages(static_cast<size_t>(random.between(1, 4)));
+    for (KvSpecs& stage : stages) {
+      for (int64_t l = random.between(1, 6); l > 0; --l) {
+        std::vector<KvSpec>& layer = stage.emplace_back();
+        for (int64_t s = random.between(0, 2); s > 0; --s) {
+          layer.push_back(tokens(random.between(1, 2), 8, random.between(0, 1) * 50));
+          if (random.between(0, 2) == 0) layer.back().kind = KvKind::state;
+          if (random.between(0, 9) == 0 && stage.size() > 1 && !stage.front().empty() &&
+              stage.front().front().kind != KvKind::state && layer.size() == 1) {
+            layer.front() = stage.front().front();
+            layer.front().shared_with = 0;
+          }
+        }
+      }
+    }
+    std::vector<KvLayout> layouts;
+    for (size_t s = 0; s < stages.size(); ++s) layouts.push_back(kv_layout(stages, s, {}));
+    for (size_t s = 0; s < stages.size(); ++s) {
+      const KvLayout& layout = layouts[s];
+      EXPECT_EQ(windows(layout), windows(layouts.front()));
+      EXPECT_EQ(sizes(layout), sizes(layouts.front()));
+      EXPECT_TRUE(stages.size() == 1 || layout.page_bytes() > 0);
+      std::set<std::pair<size_t, int64_t>> used;
+      for (size_t l = 0; l < stages[s].size(); ++l) {
+        for (size_t i = 0; i < stages[s][l].size(); ++i) {
+          const KvSpec& spec = stages[s][l][i];
+          const KvPlace& place = layout.places[l][i];
+          ASSERT_LT(place.group, layout.groups.size());
+          EXPECT_EQ(layout.groups[place.group].kind, layouts.front().groups[place.group].kind);
+          EXPECT_EQ(layout.groups[place.group].kind, spec.kind);
+          if (spec.kind == KvKind::state || spec.shared_with) continue;
+          EXPECT_EQ(layout.groups[place.group].window, spec.window);
+          EXPECT_LT(place.area, layout.areas);
+          EXPECT_TRUE(used.insert({place.group, place.area}).second);
+        }
+      }
+    }
+  }
+  const std::vector<KvSpecs> halves(2, windowed({8, 8, 0, 8}));
+  const KvLayout whole = kv_layout(windowed({8, 8, 0, 8, 8, 8, 0, 8}), {});
+  EXPECT_EQ(windows(kv_layout(halves, 1, {})), windows(whole));
+  EXPECT_EQ(2 * kv_layout(halves, 1, {}).page_bytes(), whole.page_bytes());
+}
+
 // Whatever the layers keep: a state's rows lie apart from all others, in pages of its groups.
 TEST(KvLayout, RowsOfStatesLieApart) {
   test::Random random("KV layout of states");

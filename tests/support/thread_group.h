@@ -3,6 +3,11 @@
 
 #include <algorithm>
 #include <barrier>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "src/nn/group.h"
@@ -17,6 +22,10 @@ struct Meeting {
   std::vector<std::span<const std::byte>> parts;
   std::vector<std::span<const std::span<const std::byte>>> sent;
   std::vector<std::byte> message;
+  // Messages on their way from a rank to another.
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;
 };
 
 class ThreadGroup final : public Group {
@@ -46,6 +55,19 @@ class ThreadGroup final : public Group {
       std::ranges::copy(part, from[r].begin());
     }
     meeting_.barrier.arrive_and_wait();
+  }
+  void send(int to, std::span<const std::byte> bytes) const override {
+    std::lock_guard lock(meeting_.mutex);
+    meeting_.mail[{rank_.rank, to}].emplace_back(bytes.begin(), bytes.end());
+    meeting_.arrived.notify_all();
+  }
+  void receive(int from, std::span<std::byte> bytes) const override {
+    std::unique_lock lock(meeting_.mutex);
+    auto& mail = meeting_.mail[{from, rank_.rank}];
+    meeting_.arrived.wait(lock, [&] { return !mail.empty(); });
+    check(mail.front().size() == bytes.size(), "a rank receives what the other sends");
+    std::ranges::copy(mail.front(), bytes.begin());
+    mail.pop_front();
   }
   void tell(std::span<const std::byte> message) const override {
     meeting_.message.assign(message.begin(), message.end());
