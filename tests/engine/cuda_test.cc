@@ -291,7 +291,7 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
   // Costs that make computing a block slower than bringing it back.
   const SoloGroup alone;
   Runner runner(*planner.checkpoint().model().root, planner.machine().ledger(),
-                loaded.memory_plan(), shape, {1, {0, 0.01, 0.1}, {0, 0.01, 0.1}}, alone);
+                loaded.memory_plan(), shape, {1, {0, 0.01, 0.1}, {0, 0.01, 0.1}}, {alone, alone});
   auto generate = [&](const std::vector<std::vector<int32_t>>& prompts) {
     Engine engine(runner, nullptr, 4);
     std::vector<OutputId> ids;

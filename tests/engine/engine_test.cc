@@ -35,7 +35,7 @@ class LoadedWithSwap {
     // Costs that make computing a block of so small a model slower than reading it from disk.
     BlockCosts costs{1, {0, 0.01, 0.1}, {0, 0.01, 0.1}};
     runner_.emplace(*planner_.checkpoint().model().root, planner_.machine().ledger(),
-                    loaded_->memory_plan(), shape, costs, alone_);
+                    loaded_->memory_plan(), shape, costs, RankGroups{alone_, alone_});
   }
   Runner& runner() { return *runner_; }
 

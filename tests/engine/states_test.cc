@@ -44,7 +44,7 @@ class StatesTest : public testing::TestWithParam<const char*> {
             model.memory_plan(),
             shape,
             BlockCosts{100, {0, 0.01, 0.1}, {0, 0.01, 0.1}},
-            alone};
+            {alone, alone}};
   }
 
   mutable RunShape shape_;
