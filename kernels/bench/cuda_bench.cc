@@ -1,8 +1,9 @@
-// cuda_bench [--json] [ceilings] [experts] [products] [sweep]: what the GPU's memory, link and
-// tensor cores give at best; products of a layer's experts, of few rows beside the memory's rate;
+// cuda_bench [--json] [ceilings] [blocks] [experts] [products] [sweep]: what the GPU's memory, link
+// and tensor cores give at best; products of few rows of GGUF's blocks, and of a layer's experts,
+// beside the memory's rate;
 // prompts' linear layers of a Llama 3 8B, rounding of the input included, beside the fastest
 // product of E4M3 codes that cuBLASLt has for the shape; and the same layers of few rows, where the
-// library's ways change, with what it makes of E4M3 there. Without names: all four.
+// library's ways change, with what it makes of E4M3 there. Without names: all five.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "kernels/bench/cuda_timing.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/open_cuda.h"
+#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 
@@ -48,6 +50,11 @@ constexpr Scheme kSchemes[] = {
      {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_block, true, true}},
     {"int8", {DType::i8, WeightLayout::packed, ScaleKind::per_row, true}},
 };
+
+constexpr DType kBlocks[] = {DType::q4_0,  DType::q8_0,   DType::q2_k,  DType::q3_k,
+                             DType::q4_k,  DType::q5_k,   DType::q6_k,  DType::mxfp4,
+                             DType::nvfp4, DType::iq4_xs, DType::iq2_xs};
+constexpr int64_t kFewTokens[] = {1, 16, 512};
 
 class Bench {
  public:
@@ -196,6 +203,24 @@ void add_experts(Device& device, Report& report) {
   });
 }
 
+void add_blocks(Bench& bench, double read, Report& report) {
+  const Layer& layer = kLayers[2];
+  for (DType type : kBlocks) {
+    const WeightFormat format{type, WeightLayout::rows, ScaleKind::none};
+    const double bytes = static_cast<double>(layer.rows * grouped_row_bytes(format, layer.cols));
+    for (int64_t tokens : kFewTokens) {
+      const double rate = bench.ours(layer, tokens, format);
+      const double seconds = 2.0 * static_cast<double>(tokens * layer.rows * layer.cols) / rate;
+      const double share = bytes / seconds / read;
+      report.add(
+          {fmt::format("{} rows of {}, {}", tokens, layer.name, dtype_name(type)),
+           {{"tflops", rate / 1e12}, {"gb_per_second", bytes / seconds / 1e9}, {"share", share}},
+           fmt::format("{:7.1f} TFLOP/s  {:7.1f} GB/s  {:5.2f} of the memory's rate", rate / 1e12,
+                       bytes / seconds / 1e9, share)});
+    }
+  }
+}
+
 void add_products(Bench& bench, Report& report) {
   const double bf16 = bench.best_bf16();
   report.add({fmt::format("{} rows of {}, fastest in bf16", kLargestTokens, kLargest.name),
@@ -240,8 +265,10 @@ int run(const std::vector<std::string_view>& words) {
   const std::unique_ptr<Backend> backend = open_cuda(0);
   if (all || given("ceilings")) add_ceilings(backend->device(), report);
   if (all || given("experts")) add_experts(backend->device(), report);
-  if (all || given("products") || given("sweep")) {
+  if (all || given("blocks") || given("products") || given("sweep")) {
+    const double read = bench::ceilings(backend->device()).at("read by a kernel");
     Bench bench(*backend);
+    if (all || given("blocks")) add_blocks(bench, read, report);
     if (all || given("products")) add_products(bench, report);
     if (all || given("sweep")) add_sweep(bench, report);
   }

@@ -10,22 +10,9 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(AttentionArgs a, const int32_t* positions, Partials partials) {
   wait_for_earlier();
-  const int head = static_cast<int>(blockIdx.y), query = positions[blockIdx.x];
-  const int end = (key_end(a, query) + kPositions - 1) / kPositions;
-  const int64_t first = partial_at(a, partials, head, 0);
-  float* out = a.out + blockIdx.x * a.out_stride + int64_t{head} * a.value_dim;
-  for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kThreads) {
-    float top = a.sinks == nullptr ? kMinusInfinity : a.sinks[head];
-    float total = a.sinks == nullptr ? 0 : 1, sum = 0;
-    for (int p = first_key(a, query) / kPositions; p < end; ++p) {
-      const float other = partials.top[first + p], larger = fmaxf(top, other);
-      const float keep = expf(top - larger), take = expf(other - larger);
-      sum = sum * keep + partials.out[(first + p) * a.value_dim + d] * take;
-      total = total * keep + partials.sum[first + p] * take;
-      top = larger;
-    }
-    out[d] = sum / total;
-  }
+  const Attended of = attended(a, positions[blockIdx.x]);
+  for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kThreads)
+    combine_element(a, partials, static_cast<int>(blockIdx.y), of, d);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Attention of single rows over a paged cache. A block takes one partition of one row's sequence
-// and the query heads that share a KV head, so that each key and value is read once; a second
-// kernel combines the partitions (attention_partials.cuh).
+// and the query heads that share a KV head, so that each key and value is read once; the last block
+// of these heads combines the partitions, in order (attention_partials.cuh).
 #include "kernels/cuda/attention_partials.cuh"
 #include "kernels/cuda/dispatch.h"
 
@@ -149,11 +149,26 @@ __device__ void store_partial(const AttentionArgs& a, const Task& task, const Pa
   }
 }
 
+// Returns whether this is the last of `count` blocks that come here; what the others have stored
+// can then be seen. The counter is zero before the first and behind the last one. `shared`: a word.
+__device__ inline bool is_last(int32_t* counter, int count, int* shared) {
+  __threadfence();
+  __syncthreads();  // nobody reads its memory any more
+  if (threadIdx.x == 0) {
+    *shared = atomicAdd(counter, 1) + 1 == count ? 1 : 0;
+    if (*shared == 1) *counter = 0;
+  }
+  __syncthreads();
+  if (*shared == 0) return false;
+  __threadfence();
+  return true;
+}
+
 // x: rows; y: kHeads query heads of one KV head; z: partitions.
 template <DType kDType, int kHeads>
 __global__ void __launch_bounds__(kThreads)
     partition_kernel(AttentionArgs a, const int32_t* sequences, const int32_t* positions,
-                     Partials partials) {
+                     Partials partials, int32_t* arrived) {
   wait_for_earlier();
   const int query = positions[blockIdx.x], first = first_key(a, query);
   const int tiles = (a.group + kHeads - 1) / kHeads, tile = static_cast<int>(blockIdx.y) % tiles;
@@ -176,6 +191,13 @@ __global__ void __launch_bounds__(kThreads)
   weigh_values<kDType, kHeads>(a, task, shared, sums);
   __syncthreads();  // the scores' memory is used again
   store_partial<kHeads>(a, task, partials, sums, shared);
+  if (partials.only) return;
+  const Attended of = attended(a, query);
+  if (!is_last(arrived + int64_t{blockIdx.x} * gridDim.y + blockIdx.y, of.end - of.first,
+               reinterpret_cast<int*>(shared)))
+    return;
+  for (int i = static_cast<int>(threadIdx.x); i < task.heads * a.value_dim; i += kThreads)
+    combine_element(a, partials, task.first_head + i / a.value_dim, of, i % a.value_dim);
 }
 
 template <DType kDType, int kHeads>
@@ -189,7 +211,7 @@ void launch_decode(const AttentionArgs& args, const Partials& partials, const De
                   {kThreads},
                   static_cast<uint32_t>(floats) * 4};
   launch_early(partition_kernel<kDType, kHeads>, at, stream, args, rows.sequences, rows.positions,
-               partials);
+               partials, rows.arrived);
 }
 
 }  // namespace
@@ -201,6 +223,7 @@ void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
   if (q.rows == 0) return;
   check(!is_wide(cache) && args.chosen == nullptr, "heads that attention_wide need not take");
   const Partials partials = partials_in(workspace, args, q.rows, rows.longest);
+  check(partials.only || rows.arrived != nullptr, "counters of partitions");
   with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
     auto with = [&](auto heads) {
       launch_decode<dtype(), heads()>(args, partials, rows, q.rows, stream);
@@ -209,7 +232,6 @@ void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
     : args.group <= 4 ? with(Constant<4>{})
                       : with(Constant<8>{});
   });
-  combine(args, rows.positions, partials, q.rows, stream);
 }
 
 }  // namespace sluice::cuda

@@ -21,7 +21,7 @@ struct Partials {
 // `longest`: positions that a row attends to at most.
 Partials partials_in(std::byte* workspace, const AttentionArgs& args, int64_t rows,
                      int64_t longest);
-// Combines the partitions in order, where there are several, or sinks.
+// Combines the partitions in a launch of their own, where there are several, or sinks.
 void combine(const AttentionArgs& args, const int32_t* positions, const Partials& partials,
              int64_t rows, Stream stream);
 
@@ -55,6 +55,30 @@ __device__ void soften(const AttentionArgs& a, int first_head, int heads, int co
     partials.top[at] = top;
     partials.sum[at] = sum;
   }
+}
+
+// Partitions of what a query attends to.
+struct Attended {
+  int first, end;
+};
+__device__ inline Attended attended(const AttentionArgs& a, int query) {
+  return {first_key(a, query) / kPositions, (key_end(a, query) + kPositions - 1) / kPositions};
+}
+
+// Element d of a head, of its partitions in order.
+__device__ inline void combine_element(const AttentionArgs& a, const Partials& partials, int head,
+                                       const Attended& of, int d) {
+  const int64_t first = partial_at(a, partials, head, 0);
+  float top = a.sinks == nullptr ? kMinusInfinity : a.sinks[head];
+  float total = a.sinks == nullptr ? 0 : 1, sum = 0;
+  for (int p = of.first; p < of.end; ++p) {
+    const float other = partials.top[first + p], larger = fmaxf(top, other);
+    const float keep = expf(top - larger), take = expf(other - larger);
+    sum = sum * keep + partials.out[(first + p) * a.value_dim + d] * take;
+    total = total * keep + partials.sum[first + p] * take;
+    top = larger;
+  }
+  a.out[blockIdx.x * a.out_stride + int64_t{head} * a.value_dim + d] = sum / total;
 }
 
 // Element d of a partition's weighted values.

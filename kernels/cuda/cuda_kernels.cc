@@ -36,6 +36,11 @@ uint64_t scratch_bytes(const WorkspaceNeeds& n, bool gemm) {
   return std::max({linear, heads, attention_scratch(n), experts_workspace_bytes(experts)});
 }
 
+// Counters of the blocks that attend for a row's heads.
+uint64_t counter_bytes(const WorkspaceNeeds& n) {
+  return round_up(static_cast<uint64_t>(n.max_rows * n.heads) * sizeof(int32_t), kAlignment);
+}
+
 uint64_t upload_bytes(const WorkspaceNeeds& n) {
   return round_up(StepUpload::bytes(n), kAlignment);
 }
@@ -47,7 +52,8 @@ Workspace upload_memory(const WorkspaceNeeds& n, const Workspace& memory) {
 }  // namespace
 
 WorkspaceBytes CudaKernels::bytes(const WorkspaceNeeds& needs, bool gemm) {
-  return {upload_bytes(needs) + scratch_bytes(needs, gemm), upload_bytes(needs)};
+  return {upload_bytes(needs) + counter_bytes(needs) + scratch_bytes(needs, gemm),
+          upload_bytes(needs)};
 }
 
 CudaKernels::CudaKernels(Device& device, DeviceStream& stream, Compute compute,
@@ -57,7 +63,10 @@ CudaKernels::CudaKernels(Device& device, DeviceStream& stream, Compute compute,
       gemm_(gemm),
       longest_(needs.longest),
       upload_(device, stream, needs, upload_memory(needs, memory)),
-      scratch_(memory.device.subspan(upload_bytes(needs))) {}
+      counters_(memory.device.subspan(upload_bytes(needs), counter_bytes(needs))),
+      scratch_(memory.device.subspan(upload_bytes(needs) + counter_bytes(needs))) {
+  if (!counters_.empty()) stream.clear(counters_.data(), counters_.size());
+}
 
 void CudaKernels::embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const {
   check(std::ssize(ids) == out.rows, "embed: one row of the table for each id");
@@ -146,11 +155,14 @@ void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t row
   if (settings.chosen.most > 0) longest = std::min(longest, settings.chosen.most);
   const auto attend = is_wide(a.cache) ? attention_wide : attention_decode;
   const uint64_t one = decode_workspace_bytes(1, heads, a.cache.value_dim, longest);
+  check(static_cast<uint64_t>(rows * heads) * sizeof(int32_t) <= counters_.size(),
+        "attention: as many rows and heads as were promised");
   for_rows(first_row, rows, one, [&](int64_t at, int64_t count) {
     settings.chosen.positions = a.settings.chosen.positions + at * settings.chosen.most;
     attend(a.q.rows_from(at, count), a.cache, {a.chunks.tables, 1},
-           {a.chunks.sequences + at, a.chunks.positions + at, longest}, settings, scratch_.data(),
-           a.out.rows_from(at, count), stream_.handle());
+           {a.chunks.sequences + at, a.chunks.positions + at, longest,
+            reinterpret_cast<int32_t*>(counters_.data())},
+           settings, scratch_.data(), a.out.rows_from(at, count), stream_.handle());
   });
 }
 

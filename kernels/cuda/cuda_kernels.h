@@ -75,7 +75,8 @@ class CudaKernels final : public Kernels {
   Gemm* gemm_;
   int64_t longest_;  // sequence that was promised
   StepUpload upload_;
-  std::span<std::byte> scratch_;  // ops run one after the other, so each starts from its beginning
+  std::span<std::byte> counters_;  // zeros between ops
+  std::span<std::byte> scratch_;   // ops run one after the other, so each starts from its beginning
 };
 
 }  // namespace sluice::cuda

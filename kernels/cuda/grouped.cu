@@ -3,123 +3,16 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/grouped.h"
+#include "kernels/cuda/grouped_rows.cuh"
 #include "kernels/cuda/panels.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/unit_codes.cuh"
 #include "quant/scaled_codes.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr int kWarpsOfBlock = 8;
-
-// The planes of a weight.
-struct Planes {
-  const uint8_t* codes;
-  int64_t row_bytes;
-  const float* row_scales;  // or null
-  const std::byte* scales;  // of grouped codes, as all up to the order
-  const uint8_t* zeros;     // or null
-  const float* outers;
-  const float* values;        // of codes
-  const float* scale_values;  // of scales
-  DType scale_type;
-  int bits, zero_base;
-  CodeTable table;
-  Outer outer;
-  int outer_groups, row_outers;
-  const int32_t* order;  // or null
-  int cols, group_cols, groups;
-};
-
-Planes planes_of(const Weight& w) {
-  return {reinterpret_cast<const uint8_t*>(w.data),
-          grouped_row_bytes(w.format, w.cols),
-          row_scales(w),
-          w.group_scales,
-          w.zeros,
-          w.outers,
-          w.tables,
-          w.tables == nullptr ? nullptr : scale_values(w.format, w.tables),
-          w.format.scale_type,
-          w.format.bits,
-          w.format.zero_base,
-          w.format.table,
-          w.format.outer,
-          static_cast<int>(w.format.outer_groups),
-          static_cast<int>(outers_of(w.format, w.cols)),
-          w.order,
-          static_cast<int>(w.cols),
-          static_cast<int>(std::min(group_cols(w.format), std::max<int64_t>(w.cols, 1))),
-          static_cast<int>(groups_of(w.format, w.cols))};
-}
-
-// Codes of one row, and what groups of them are multiplied by: value = scale * code - min.
-template <class Kind>
-struct Row {
-  static constexpr BlockLayout kLayout = Kind::kLayout;
-  static constexpr int kGroups = kLayout.cols / kLayout.group_cols;
-  __device__ Row(const Planes& p, int64_t row)
-      : blocks(p.codes + row * p.row_bytes),
-        of_row(p.row_scales == nullptr ? 1 : p.row_scales[row]) {}
-  __device__ int code(int c) const {
-    return Kind::code(blocks + c / kLayout.cols * kLayout.bytes, c % kLayout.cols);
-  }
-  __device__ float scale(int g) const {
-    return Kind::scale(blocks + g / kGroups * kLayout.bytes, g % kGroups);
-  }
-  __device__ float min(int g) const {
-    return Kind::min(blocks + g / kGroups * kLayout.bytes, g % kGroups);
-  }
-  __device__ float value(int c) const {
-    const int g = c / kLayout.group_cols;
-    return (scale(g) * static_cast<float>(code(c)) - min(g)) * of_row;
-  }
-  const uint8_t* blocks;
-  float of_row;  // multiplies last
-};
-
-struct GroupedCodes {};
-template <>
-struct Row<GroupedCodes> {
-  __device__ Row(const Planes& planes, int64_t at)
-      : p(planes),
-        row(at),
-        words(reinterpret_cast<const uint32_t*>(planes.codes + row * planes.row_bytes)),
-        first_group(row * planes.groups) {}
-  __device__ float code(int c) const {
-    const int code = run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
-    return code_value(p.table, p.values, code);
-  }
-  __device__ int zero(int g) const {
-    if (p.table != CodeTable::integers) return 0;
-    return p.zeros == nullptr ? p.zero_base : p.zeros[first_group + g] + p.zero_base;
-  }
-  __device__ float scale(int g) const {
-    float scale = stored_scale(p.scales, p.scale_type, p.scale_values, first_group + g);
-    if (p.outer != Outer::none) {
-      const int64_t at =
-          p.outer_groups == 0 ? row / kPanelRows : row * p.row_outers + g / p.outer_groups;
-      scale = with_outer(scale, p.outer, p.outers[at]);
-    }
-    return p.scale_type == DType::u8 ? scale + p.scale_values[kScaleValues] : scale;
-  }
-  __device__ float min(int g) const { return scale(g) * static_cast<float>(zero(g)); }
-  __device__ float value(int c) const {
-    const int g = c / p.group_cols;
-    return (code(c) - static_cast<float>(zero(g))) * scale(g);
-  }
-  const Planes& p;
-  int64_t row;
-  const uint32_t* words;
-  int64_t first_group;
-  float of_row = 1;
-};
-
-// Calls body(Kind()) for the weight's codes.
-template <class Body>
-void with_kind(DType type, Body&& body) {
-  if (!with_block(type, body)) body(GroupedCodes());
-}
 
 struct GemvArgs {
   Planes planes;
@@ -158,13 +51,14 @@ __device__ inline void load_inputs(const GemvArgs& a, const float* x, int c, boo
 }
 
 // A warp takes a row of the weight, its lanes 8 neighbouring columns each in turn.
-template <class Kind, int kTokens>
+template <class Kind>
 __global__ void __launch_bounds__(kWarpsOfBlock * 32) grouped_gemv_kernel(GemvArgs a) {
   const int lane = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
   if (row >= a.rows) return;
   const Planes& p = a.planes;
   const Row<Kind> w(p, row);
+  constexpr int kTokens = static_cast<int>(kFewRows);
   float totals[kTokens] = {};
   for (int c = lane * kPieceCols; c < p.cols; c += 32 * kPieceCols) {
     const int g = c / p.group_cols;
@@ -205,12 +99,11 @@ struct DecodeArgs {
   uint16_t* to;  // [rows][planes.cols], the columns in the order of inputs
 };
 
-template <class Kind>
 __global__ void __launch_bounds__(kElementwiseThreads) grouped_decode_kernel(DecodeArgs a) {
   const int c = static_cast<int>(elementwise_column(kPieceCols));
   const Planes& p = a.planes;
   if (c >= p.cols) return;
-  const Row<Kind> w(p, a.first + blockIdx.x);
+  const Row<GroupedCodes> w(p, a.first + blockIdx.x);
   Vec<uint16_t, kPieceCols> values;
 #pragma unroll
   for (int i = 0; i < kPieceCols; ++i)
@@ -219,6 +112,35 @@ __global__ void __launch_bounds__(kElementwiseThreads) grouped_decode_kernel(Dec
   if (p.order == nullptr && p.cols % kPieceCols == 0) return store_as(to + c, values);
   for (int i = 0; i < kPieceCols && c + i < p.cols; ++i)
     to[p.order == nullptr ? c + i : p.order[c + i]] = values.at[i];
+}
+
+// The same of blocks, eight columns at a time.
+template <DType kType>
+__global__ void __launch_bounds__(kElementwiseThreads) blocks_decode_kernel(DecodeArgs a) {
+  using U = Units<Block<kType>>;
+  const int eight = static_cast<int>(elementwise_column(1)), unit = eight / 4, t = eight % 4;
+  const int cols = a.planes.cols;
+  if (unit * kUnitCols >= cols) return;
+  const U w(a.planes, a.first + blockIdx.x);
+  uint16_t* to = a.to + int64_t{blockIdx.x} * cols + unit * kUnitCols + 4 * t;
+  float scales[U::kGroups], mins[U::kGroups];
+  const int u = unit % kUnitSpan, first = unit - u;
+  w.factors(first, u, scales, mins);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float scale = scales[half % U::kGroups], min = mins[half % U::kGroups];
+    const uint32_t codes = w.quad(first, u, half * 16 + 4 * t);
+    Vec<uint16_t, 4> values;
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      const uint32_t pair =
+          unit_pair<U::kFields, U::kMinus>(codes >> (8 * odd) & 0x00ff00ff, uint16_t{0});
+      for (int i = 0; i < 2; ++i)
+        values.at[2 * i + odd] =
+            float_to_bf16(scale * bf16_to_float(static_cast<uint16_t>(pair >> (16 * i))) - min);
+    }
+    store_as(to + half * 16, values);
+  }
 }
 
 struct EmbedArgs {
@@ -609,11 +531,8 @@ void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, 
       round,
       w.order == nullptr && x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0};
   const Launch at{{static_cast<uint32_t>(ceil_div(w.rows, kWarpsOfBlock))}, {32, kWarpsOfBlock}};
-  with_kind(w.format.dtype, [&]<class Kind>(Kind) {
-    y.rows <= 1   ? launch(grouped_gemv_kernel<Kind, 1>, at, stream, args)
-    : y.rows <= 4 ? launch(grouped_gemv_kernel<Kind, 4>, at, stream, args)
-                  : launch(grouped_gemv_kernel<Kind, 16>, at, stream, args);
-  });
+  with_kind(w.format.dtype,
+            [&]<class Kind>(Kind) { launch(grouped_gemv_kernel<Kind>, at, stream, args); });
 }
 
 namespace {
@@ -638,9 +557,12 @@ void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t*
                          Stream stream) {
   DecodeArgs args{planes_of(w), first, to};
   args.planes.row_scales = nullptr;
-  with_kind(w.format.dtype, [&]<class Kind>(Kind) {
-    launch(grouped_decode_kernel<Kind>, elementwise_launch(rows, w.cols, kPieceCols), stream, args);
+  const bool are_blocks = with_block(w.format.dtype, [&]<DType kType>(Block<kType>) {
+    launch(blocks_decode_kernel<kType>, elementwise_launch(rows, w.cols / kPieceCols, 1), stream,
+           args);
   });
+  if (!are_blocks)
+    launch(grouped_decode_kernel, elementwise_launch(rows, w.cols, kPieceCols), stream, args);
 }
 
 void encode_quantized(const EncodeArgs& a, Stream stream) {

@@ -7,8 +7,13 @@
 
 namespace sluice::cuda {
 
-// Multiplies at most kFewRows rows, in float32: blocks, and grouped codes that gemv_grouped
-// (gemv.h) does not take. `round`: x is first rounded to bf16.
+// Multiplies at most kFewRows rows by tensor cores, as gemv_grouped (gemv.h): blocks, and grouped
+// codes of floats and tables that gemv_grouped does not take. `workspace`: of
+// few_rows_workspace_bytes, in which x is rounded to bf16.
+void gemv_units(Tensor x, const Weight& w, const float* bias, std::byte* workspace, Tensor y,
+                Stream stream);
+bool gemv_units_fits(const Weight& w);
+// The same in float32, for all. `round`: x is first rounded to bf16.
 void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, Tensor y,
                       Stream stream);
 // Rows [first, first + rows) as bf16, without gaps between them: what the codes mean, rounded, but

@@ -52,6 +52,8 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
   if (is_grouped(w.format)) {
     if (compute == Compute::bf16 && gemv_grouped_fits(w))
       return gemv_grouped(x, w, bias, workspace, y, stream);
+    if (compute == Compute::bf16 && gemv_units_fits(w))
+      return gemv_units(x, w, bias, workspace, y, stream);
     return grouped_few_rows(x, w, bias, compute == Compute::bf16, y, stream);
   }
   if (!takes_fragments(w, compute)) return gemv_f32(x, w, bias, y, stream);

@@ -124,14 +124,15 @@ struct BlockTables {
 // Decode: each row attends to what its sequence has up to itself. q [n, heads * key_dim], out
 // [n, heads * value_dim].
 // Partitions of kPartition positions, from position 0, go to blocks of their own and are then
-// combined in order (FlashDecoding); a single one is the result as it is. sequences, positions [n],
-// on the device; `longest`: the largest position + 1. workspace: decode_workspace_bytes, aligned to
-// 16 bytes.
+// combined in order (FlashDecoding), by the last block; a single one is the result as it is.
+// sequences, positions [n], on the device; `longest`: the largest position + 1. workspace:
+// decode_workspace_bytes, aligned to 16 bytes.
 inline constexpr int64_t kPartition = 512;
 struct DecodeRows {
   const int32_t* sequences = nullptr;
   const int32_t* positions = nullptr;
   int64_t longest = 0;
+  int32_t* arrived = nullptr;  // [n][heads], zeros before and after: counters of attention_decode
 };
 uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest);
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,

@@ -1,4 +1,6 @@
+#include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/states.cuh"
 #include "kernels/launch_checks.h"
 
@@ -24,8 +26,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) decay_kernel(DecayArgs a)
   a.decays[blockIdx.x * a.decay_stride + h] = expf(-expf(a.log_rates[h]) * step);
 }
 
-constexpr int kColumns = 32;  // of a block's part of a head: a lane each
-constexpr int kWarps = 4;     // each has every kWarps-th row of the state
+constexpr int kThreads = 256;
 
 struct ScanArgs {
   const float* queries;
@@ -43,59 +44,116 @@ struct ScanArgs {
   StateChunks chunks;
 };
 
-// Sums of the warps, in order.
-__device__ inline float sum_of_warps(const float* parts) {
-  float sum = 0;
-  for (int w = 0; w < kWarps; ++w) sum += parts[w * kColumns + threadIdx.x % kColumns];
-  return sum;
-}
+// A token's inputs, as far as a thread needs them.
+template <int kKeys>
+struct TokenInputs {
+  float keys[kKeys];
+  float queries[kKeys];
+  float value, decay, step;
+};
 
-// x: the chunk, y: the head, z: its columns. Token by token; the state is in shared memory
-// meanwhile, as [key_dim][kColumns], behind two sums of each warp.
-template <bool kDelta>
-__global__ void __launch_bounds__(kColumns* kWarps) scan_kernel(ScanArgs a) {
+// A thread's part of a head's keys: kKeys numbers, in vectors of kWidth which the neighbours that
+// share a column take in turn.
+template <int kLanes, int kKeys, int kWidth>
+struct KeyPart {
+  static constexpr int kVectors = kKeys / kWidth;
+  __device__ static int first(int vector) {
+    return (vector * kLanes + static_cast<int>(threadIdx.x) % kLanes) * kWidth;
+  }
+  __device__ static void load(const float* from, int key_dim, float (&to)[kKeys]) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      Vec<float, kWidth> part = {};
+      if (first(v) < key_dim) part = load_as<Vec<float, kWidth>>(from + first(v));
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) to[v * kWidth + i] = part.at[i];
+    }
+  }
+  // Calls body(place in the part, key) for what there is.
+  template <class Body>
+  __device__ static void each(int key_dim, Body&& body) {
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = first(i / kWidth) + i % kWidth;
+      if (key < key_dim) body(i, key);
+    }
+  }
+};
+
+// x: the chunk, y: the head, z: its columns. Token by token, without barriers: kLanes neighbours
+// have a column of the state in registers. A token's inputs are fetched while the token before is
+// computed.
+template <bool kDelta, int kLanes, int kKeys, int kWidth>
+__global__ void __launch_bounds__(kThreads) scan_kernel(ScanArgs a) {
+  using Part = KeyPart<kLanes, kKeys, kWidth>;
   StateChunk chunk;
   if (!find_chunk(a.chunks, a.rows, chunk)) return;
-  float* known_parts = &shared_memory<float>();
-  float* result_parts = known_parts + kWarps * kColumns;
-  float* state = result_parts + kWarps * kColumns;
-  const int lane = static_cast<int>(threadIdx.x) % kColumns;
-  const int warp = static_cast<int>(threadIdx.x) / kColumns;
-  const int column = static_cast<int>(blockIdx.z) * kColumns + lane;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int column = static_cast<int>(blockIdx.z) * (kThreads / kLanes) + thread / kLanes;
   const int head = static_cast<int>(blockIdx.y);
   const bool own = column < a.value_dim;
   const int64_t first = int64_t{head} * a.key_dim, value = int64_t{head} * a.value_dim + column;
-  const int64_t first_key = int64_t{head} / a.served * a.key_dim;
-  for (int k = warp; k < a.key_dim; k += kWarps)
-    state[k * kColumns + lane] =
-        own && !chunk.fresh ? state_row(a.state, chunk, first + k)[column] : 0.0f;
-  for (int64_t r = chunk.row; r < chunk.row + chunk.rows; ++r) {
-    const float* keys = a.keys + r * a.key_stride + first_key;
-    const float* queries = a.queries + r * a.query_stride + first_key;
-    const float decay = a.decays[r * a.decay_stride + head];
-    const float v = own ? a.values[r * a.value_stride + value] : 0.0f;
-    float sum = 0;
-    for (int k = warp; kDelta && k < a.key_dim; k += kWarps)
-      sum = fmaf(state[k * kColumns + lane], keys[k], sum);
-    known_parts[threadIdx.x] = sum;
-    __syncthreads();
-    const float known = kDelta ? decay * sum_of_warps(known_parts) : 0.0f;
-    const float change = a.steps[r * a.step_stride + head] * (v - known);
-    sum = 0;
-    for (int k = warp; k < a.key_dim; k += kWarps) {
-      float& s = state[k * kColumns + lane];
-      s = fmaf(keys[k], change, decay * s);
-      sum = fmaf(s, queries[k], sum);
+  const int64_t first_key = int64_t{head} / a.served * a.key_dim, end = chunk.row + chunk.rows;
+  float state[kKeys] = {};
+  if (own && !chunk.fresh)
+    Part::each(a.key_dim,
+               [&](int i, int key) { state[i] = state_row(a.state, chunk, first + key)[column]; });
+  auto inputs_of = [&](int64_t r) {
+    TokenInputs<kKeys> in;
+    Part::load(a.keys + r * a.key_stride + first_key, a.key_dim, in.keys);
+    Part::load(a.queries + r * a.query_stride + first_key, a.key_dim, in.queries);
+    in.value = own ? a.values[r * a.value_stride + value] : 0.0f;
+    in.decay = a.decays[r * a.decay_stride + head];
+    in.step = a.steps[r * a.step_stride + head];
+    return in;
+  };
+  TokenInputs<kKeys> in = inputs_of(chunk.row);
+  for (int64_t r = chunk.row; r < end; ++r) {
+    TokenInputs<kKeys> next = in;
+    if (r + 1 < end) next = inputs_of(r + 1);
+    float known = 0, sum = 0;
+    if constexpr (kDelta) {
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) known = fmaf(state[i], in.keys[i], known);
+      known = in.decay * warp_reduce<kLanes>(known, Plus{});
     }
-    result_parts[threadIdx.x] = sum;
-    __syncthreads();
-    if (warp == 0 && own) {
-      const float skipped = a.skip != nullptr ? a.skip[head] * v : 0.0f;
-      a.out[r * a.out_stride + value] = sum_of_warps(result_parts) + skipped;
+    const float change = in.step * (in.value - known);
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      state[i] = fmaf(in.keys[i], change, in.decay * state[i]);
+      sum = fmaf(state[i], in.queries[i], sum);
     }
+    sum = warp_reduce<kLanes>(sum, Plus{});
+    if (own && thread % kLanes == 0) {
+      const float skipped = a.skip != nullptr ? a.skip[head] * in.value : 0.0f;
+      a.out[r * a.out_stride + value] = sum + skipped;
+    }
+    in = next;
   }
-  for (int k = warp; own && k < a.key_dim; k += kWarps)
-    state_row(a.state, chunk, first + k)[column] = state[k * kColumns + lane];
+  if (own)
+    Part::each(a.key_dim,
+               [&](int i, int key) { state_row(a.state, chunk, first + key)[column] = state[i]; });
+}
+
+template <bool kDelta, int kLanes, int kKeys>
+void launch_scan(const ScanArgs& args, int64_t chunks, int64_t heads, bool by_four, Stream stream) {
+  constexpr int kColumns = kThreads / kLanes;
+  const Launch at{{static_cast<uint32_t>(chunks), static_cast<uint32_t>(heads),
+                   static_cast<uint32_t>((args.value_dim + kColumns - 1) / kColumns)},
+                  {kThreads}};
+  by_four ? launch(scan_kernel<kDelta, kLanes, kKeys, 4>, at, stream, args)
+          : launch(scan_kernel<kDelta, kLanes, kKeys, 1>, at, stream, args);
+}
+
+// Calls body(Constant<lanes>, Constant<keys of each>) for the fewest that hold a column's state.
+template <class Body>
+void with_keys(int64_t key_dim, Body&& body) {
+  check(key_dim <= 32 * 32, "scan: no more keys than registers have room for");
+  if (key_dim <= 8 * 4) return body(Constant<8>{}, Constant<4>{});
+  if (key_dim <= 8 * 8) return body(Constant<8>{}, Constant<8>{});
+  if (key_dim <= 8 * 16) return body(Constant<8>{}, Constant<16>{});
+  if (key_dim <= 8 * 32) return body(Constant<8>{}, Constant<32>{});
+  body(Constant<32>{}, Constant<32>{});
 }
 
 }  // namespace
@@ -132,13 +190,16 @@ void scan(const ScanInputs& in, const ScanParams& params, const StateRows& state
                       static_cast<int>(heads / (in.keys.cols / d)),
                       state.cache,
                       chunks};
-  const Launch at{
-      {static_cast<uint32_t>(chunks.chunks != nullptr ? chunks.count : out.rows),
-       static_cast<uint32_t>(heads), static_cast<uint32_t>((value_dim + kColumns - 1) / kColumns)},
-      {kColumns * kWarps},
-      static_cast<uint32_t>((2 * kWarps + d) * kColumns * sizeof(float))};
-  params.delta ? launch(scan_kernel<true>, at, stream, args)
-               : launch(scan_kernel<false>, at, stream, args);
+  const int64_t count = chunks.chunks != nullptr ? chunks.count : out.rows;
+  with_keys(d, [&](auto lanes, auto keys) {
+    with_width(
+        [&](auto width) {
+          const bool by_four = width() == 4 && d % 4 == 0;
+          params.delta ? launch_scan<true, lanes(), keys()>(args, count, heads, by_four, stream)
+                       : launch_scan<false, lanes(), keys()>(args, count, heads, by_four, stream);
+        },
+        in.keys, in.queries);
+  });
 }
 
 }  // namespace sluice::cuda

@@ -1,10 +1,15 @@
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/states.cuh"
 #include "kernels/launch_checks.h"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kChannels = 32;  // of a block: a lane each
+constexpr int kLanes = 4;  // of a channel: each has some of its keys
+constexpr int kChannelThreads = 128;
+constexpr int kChannels = kChannelThreads / kLanes;  // of a block
 
 struct SelectiveArgs {
   const float* queries;
@@ -23,41 +28,80 @@ struct SelectiveArgs {
 
 __device__ inline float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 
-// x: the chunk, y: its channels. Token by token; a lane's rates and its state are in shared memory
-// meanwhile, each as [key_dim][kChannels]. A token's inputs are fetched while the token before is
+// A token's inputs, as far as a thread needs them.
+template <int kKeys>
+struct SelectiveToken {
+  float keys[kKeys];
+  float queries[kKeys];
+  float step, value;
+};
+
+// x: the chunk, y: its channels. Token by token; neighbours have the rates and the state of a
+// channel in registers, kKeys each. A token's inputs are fetched while the token before is
 // computed.
-__global__ void __launch_bounds__(kChannels) selective_scan_kernel(SelectiveArgs a) {
+template <int kKeys, int kWidth>
+__global__ void __launch_bounds__(kChannelThreads) selective_scan_kernel(SelectiveArgs a) {
   StateChunk chunk;
   if (!find_chunk(a.chunks, a.rows, chunk)) return;
-  const int64_t channel = int64_t{blockIdx.y} * kChannels + threadIdx.x;
-  if (channel >= a.channels) return;
-  float* rates = &shared_memory<float>() + threadIdx.x;
-  float* state = rates + a.key_dim * kChannels;
-  for (int k = 0; k < a.key_dim; ++k) {
-    rates[k * kChannels] = -expf(a.log_rates[channel * a.key_dim + k]);
-    state[k * kChannels] = chunk.fresh ? 0.0f : state_row(a.state, chunk, k)[channel];
+  const int thread = static_cast<int>(threadIdx.x), first = thread % kLanes * kKeys;
+  const int64_t channel = int64_t{blockIdx.y} * kChannels + thread / kLanes;
+  const int64_t end = chunk.row + chunk.rows;
+  const bool own = channel < a.channels;
+  float rates[kKeys] = {}, state[kKeys] = {};
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    if (!own || first + i >= a.key_dim) continue;
+    rates[i] = -expf(a.log_rates[channel * a.key_dim + first + i]);
+    if (!chunk.fresh) state[i] = state_row(a.state, chunk, first + i)[channel];
   }
-  const float skip = a.skip[channel];
-  float next_step = a.steps[chunk.row * a.step_stride + channel];
-  float next_value = a.values[chunk.row * a.value_stride + channel];
-  for (int64_t r = chunk.row; r < chunk.row + chunk.rows; ++r) {
-    const float* keys = a.keys + r * a.key_stride;
-    const float* queries = a.queries + r * a.query_stride;
-    const float step = softplus(next_step), value = next_value;
-    if (r + 1 < chunk.row + chunk.rows) {
-      next_step = a.steps[(r + 1) * a.step_stride + channel];
-      next_value = a.values[(r + 1) * a.value_stride + channel];
+  auto load_keys = [&](const float* from, float(&to)[kKeys]) {
+#pragma unroll
+    for (int i = 0; i < kKeys; i += kWidth) {
+      Vec<float, kWidth> part = {};
+      if (first + i < a.key_dim) part = load_as<Vec<float, kWidth>>(from + first + i);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) to[i + j] = part.at[j];
     }
-    const float change = step * value;
+  };
+  auto token_of = [&](int64_t r) {
+    SelectiveToken<kKeys> token;
+    load_keys(a.keys + r * a.key_stride, token.keys);
+    load_keys(a.queries + r * a.query_stride, token.queries);
+    token.step = own ? a.steps[r * a.step_stride + channel] : 0.0f;
+    token.value = own ? a.values[r * a.value_stride + channel] : 0.0f;
+    return token;
+  };
+  const float skip = own ? a.skip[channel] : 0.0f;
+  SelectiveToken<kKeys> token = token_of(chunk.row);
+  for (int64_t r = chunk.row; r < end; ++r) {
+    SelectiveToken<kKeys> next = token;
+    if (r + 1 < end) next = token_of(r + 1);
+    const float step = softplus(token.step), change = step * token.value;
     float sum = 0;
-    for (int k = 0; k < a.key_dim; ++k) {
-      float& s = state[k * kChannels];
-      s = fmaf(change, keys[k], expf(rates[k * kChannels] * step) * s);
-      sum = fmaf(s, queries[k], sum);
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      state[i] = fmaf(change, token.keys[i], expf(rates[i] * step) * state[i]);
+      sum = fmaf(state[i], token.queries[i], sum);
     }
-    a.out[r * a.out_stride + channel] = fmaf(skip, value, sum);
+    sum = warp_reduce<kLanes>(sum, Plus{});
+    if (own && thread % kLanes == 0)
+      a.out[r * a.out_stride + channel] = fmaf(skip, token.value, sum);
+    token = next;
   }
-  for (int k = 0; k < a.key_dim; ++k) state_row(a.state, chunk, k)[channel] = state[k * kChannels];
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    if (own && first + i < a.key_dim) state_row(a.state, chunk, first + i)[channel] = state[i];
+  }
+}
+
+// Calls body(Constant<keys of a lane>).
+template <class Body>
+void with_keys_of_lane(int64_t key_dim, Body&& body) {
+  static_assert(kMostSelectiveKeys == 32 * kLanes);
+  if (key_dim <= 4 * kLanes) return body(Constant<4>{});
+  if (key_dim <= 8 * kLanes) return body(Constant<8>{});
+  if (key_dim <= 16 * kLanes) return body(Constant<16>{});
+  body(Constant<32>{});
 }
 
 }  // namespace
@@ -85,9 +129,12 @@ void selective_scan(const SelectiveInputs& in, const SelectiveParams& params,
                            chunks};
   const Launch at{{static_cast<uint32_t>(chunks.chunks != nullptr ? chunks.count : out.rows),
                    static_cast<uint32_t>((out.cols + kChannels - 1) / kChannels)},
-                  {kChannels},
-                  static_cast<uint32_t>(2 * in.keys.cols * kChannels * sizeof(float))};
-  launch(selective_scan_kernel, at, stream, args);
+                  {kChannelThreads}};
+  with_keys_of_lane(in.keys.cols, [&](auto keys) {
+    with_width(
+        [&](auto width) { launch(selective_scan_kernel<keys(), width()>, at, stream, args); },
+        in.keys, in.queries);
+  });
 }
 
 }  // namespace sluice::cuda

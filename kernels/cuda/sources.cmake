@@ -9,7 +9,7 @@ function(sluice_cuda_units units)
     "expert_lists round_rows scan selective_scan"
     "store_kv top_logits unpack"
     attention_combine attention_decode attention_prefill attention_wide choose_positions encode experts_few experts_grouped
-    experts_many gemv_grouped gemv_panels grouped multiply_heads)
+    experts_many gemv_grouped gemv_panels gemv_units grouped multiply_heads)
   set(all "")
   foreach(sources ${together})
     separate_arguments(sources)

@@ -34,7 +34,7 @@ echo '"1","void sluice::cuda::gemv<int>(float)","Duration","us","1,006"'"""
 PYTHON = """case "$1" in *peer.py) echo '{"decode": {"tokens_per_second": 5.5}}' ;; esac"""
 CUDA_BENCH = """echo '{"copy": {"rate": 1.5}}'"""
 SLUICE = """while [ $# -gt 0 ]; do
-  if [ "$1" = --report ]; then echo '{"memory": {"device": {"predicted_peak": 10, "ledger_peak": 8}}}' > "$2"; fi
+  if [ "$1" = --report ]; then echo '{"memory": {"predicted_peak": 30, "measured_peak": 40, "device": {"predicted_peak": 10, "ledger_peak": 8}}}' > "$2"; fi
   shift
 done
 echo '{"tokens_per_second": 123.4}'"""

@@ -340,6 +340,46 @@ TEST_P(Grouped, RowCodesLikeTheReference) {
   }
 }
 
+// A block of any type, or a layer of floats or of a table, of any number of outputs and blocks,
+// times 1 to 16 rows: numbers that are no multiples of what kernels take at a time.
+TEST_P(Grouped, AnyShapeLikeTheReference) {
+  test::Random random("Grouped.AnyShapeLikeTheReference");
+  const auto expect = [&](const Weight& w, const Weight& packed) {
+    const Matrix x = Matrix::random(random.between(1, 16), w.cols, random);
+    SCOPED_TRACE(testing::Message() << x.rows() << " rows times " << w.rows << " x " << w.cols
+                                    << " of " << dtype_name(w.format.dtype));
+    const Matrix all = product({Isa::reference}, Compute::bf16, x, packed, nullptr);
+    Matrix expected(x.rows(), w.rows);
+    const int64_t rows = std::min(w.rows, packed.rows);
+    for (int64_t i = 0; i < x.rows() * rows; ++i)
+      expected.at(i / rows, i % rows) = all.at(i / rows, i % rows);
+    test::expect_near(product(GetParam(), Compute::bf16, x, w, nullptr), expected,
+                      test::product_rounding(x, packed), 1e-6f);
+  };
+  const WeightLayout layout = GetParam().layout_of_groups();
+  for (int turn = 0; turn < 12; ++turn) {
+    const int64_t rows = random.between(1, 50);
+    const DType type = kBlockTypes[static_cast<size_t>(random.between(0, kBlockTypes.size() - 1))];
+    const int64_t most = 1024 / block_layout(type).cols;
+    const int64_t cols = random.between(1, most) * block_layout(type).cols;
+    const auto blocks = test::random_blocks(type, rows, cols, random);
+    const auto weight = [&](WeightLayout as) {
+      return test::block_weight(type, as, rows, cols, blocks);
+    };
+    expect(weight(layout).weight, weight(WeightLayout::packed).weight);
+  }
+  for (int turn = 0; turn < 8; ++turn) {
+    const int64_t rows = random.between(1, 50), groups = random.between(1, 9);
+    const test::RowLayer layer =
+        turn % 2 == 0 ? test::table_layer(turn % 4 == 0, rows, groups * 64, random)
+        : turn % 4 == 1
+            ? test::float_layer(CodeTable::e2m1, Outer::divides, rows, groups * 16, random)
+            : test::float_layer(CodeTable::e4m3, Outer::none, rows, groups * 40, random);
+    expect(layer.weight(layout, encode_reference).weight,
+           layer.weight(WeightLayout::packed, encode_reference).weight);
+  }
+}
+
 // Rows of a table come some at a time, of which the first and the last may lie within a panel.
 TEST_P(Grouped, RowsOfATableMayBeginWithinAPanel) {
   test::Random random("Grouped.RowsOfATableMayBeginWithinAPanel");

@@ -41,17 +41,20 @@ def bench(verb, model, *options, device="cuda"):
 
 
 def peak(scheme):
-    """Peak of the GPU's memory in a short run: predicted and by the ledger."""
+    """Peaks in a run with a prompt of many rows: the GPU's, predicted and by the ledger, and the process's, predicted and measured."""
     def take(context, timeout):
         with tempfile.NamedTemporaryFile(suffix=".json") as report:
             ran = running.run([context.programs["sluice"], "run", context.models[MAIN], "--device", "cuda", "--quiet",
-                               "--token-ids", "1,2,3", "-n", "16", "--ignore-eos", "--quantization", scheme, "--report",
+                               "--token-ids", ",".join(["1"] * 512), "-n", "16", "--ignore-eos", "--quantization", scheme, "--report",
                                report.name], context.log("figures"), timeout, context.env)
             if ran.status != 0:
                 return result_of(ran)
             # The program puts another file in the place of this one.
-            memory = json.loads(pathlib.Path(report.name).read_text(encoding="utf-8"))["memory"]["device"]
-        return result_of(ran, memory | {"predicted_over_measured": memory["predicted_peak"] / memory["ledger_peak"]})
+            memory = json.loads(pathlib.Path(report.name).read_text(encoding="utf-8"))["memory"]
+        device, host = memory["device"], {name: memory[name] for name in ("predicted_peak", "measured_peak")}
+        return result_of(ran, device | {
+            "predicted_over_measured": device["predicted_peak"] / device["ledger_peak"],
+            "host": host | {"predicted_over_measured": host["predicted_peak"] / host["measured_peak"]}})
     return take
 
 

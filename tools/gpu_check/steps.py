@@ -8,6 +8,9 @@ GROUPS = ("tests", "figures", "peers", "profile", "sanitizer")
 SCHEMES = ("none", "fp8", "fp8_dynamic", "int8", "fp8_dynamic_per_block")
 EXPERTS, FOUR_BITS, DELTA, MAMBA, GPT_OSS = SHAPES = ("qwen3_moe", "8b_gptq", "qwen3_5", "jamba", "gpt_oss")  # made beside that of --shape
 LOADS = 3
+# What has run on the tests' emulator alone (docs/gpu/README.md): right behind the tests.
+FIRST = ("ceilings", "products of blocks", "memory none", "load 1", "decode none", "decode after 32768, bf16 keys",
+         "Qwen3.5 prefill 2048", "Jamba prefill 2048", "Qwen3.5 decode", "Jamba decode")
 # Filters of gpu_op_test. Products of many rows on a large scale are the library's, and take long.
 CHECKED_SUITES = {"attention": "Attention*", "products of heads": "MultiplyHeads*", "chosen positions": "ChoosePositions*",
                   "experts": "Experts*", "states": "States*",
@@ -127,7 +130,9 @@ def all_steps(shapes=True):
     steps += [prefill("512", scheme) for scheme in ("fp8", "fp8_dynamic")]
     steps += outside_of_the_gpu(shapes) + of_attention() + peers(shapes) + loads() + many_sequences()
     steps += [figure(f"memory {scheme}", 60, figures.peak(scheme)) for scheme in SCHEMES]
-    steps += [Step("products of few rows", "figures", 60, run_json("cuda_bench", "--json", "sweep")),
+    steps += [Step("products of blocks", "figures", 60, run_json("cuda_bench", "--json", "blocks")),
+              Step("products of few rows", "figures", 60, run_json("cuda_bench", "--json", "sweep")),
               Step("products of experts", "figures", 60, run_json("cuda_bench", "--json", "experts")),
               Step("products of prompts", "figures", 60, run_json("cuda_bench", "--json", "products"))]
+    steps.sort(key=lambda step: 0 if step.group == "tests" else 1 if step.name in FIRST else 2)
     return steps + profiles() + sanitizers()

@@ -36,6 +36,44 @@ TEST(CudaLaunches, AttentionIsLaunchedForPowersOfTwoOfPartitions) {
   EXPECT_EQ(cuda::launched_length(1300, 1300), 1536);
 }
 
+// The last of the partitions' blocks combines them: the values' sum over all positions is that of
+// one launch, and counters are zero behind it.
+TEST(CudaLaunches, AttentionOfAnyLengthIsOneLaunch) {
+  constexpr int64_t kLength = 1100, kDim = 8, kHeads = 3;
+  Buffer<float> keys(kLength * kDim), values(kLength * kDim);
+  for (int64_t i = 0; i < kLength * kDim; ++i) {
+    keys.span()[static_cast<size_t>(i)] = 0;  // all positions count alike
+    values.span()[static_cast<size_t>(i)] = static_cast<float>(i / kDim);
+  }
+  const KvCache cache{.keys = reinterpret_cast<std::byte*>(keys.data()),
+                      .values = reinterpret_cast<std::byte*>(values.data()),
+                      .block_stride = kLength * kDim * 4,
+                      .dtype = DType::f32,
+                      .blocks = 1,
+                      .block_size = kLength,
+                      .kv_heads = 1,
+                      .key_dim = kDim,
+                      .value_dim = kDim};
+  test::Random random("CudaLaunches.AttentionOfAnyLengthIsOneLaunch");
+  DeviceMatrix q(test::Matrix::random(2, kHeads * kDim, random), 0), out(2, kHeads * kDim, 0);
+  Buffer<int32_t> table(std::vector<int32_t>{0}), sequences(std::vector<int32_t>{0, 0});
+  Buffer<int32_t> positions(std::vector<int32_t>{1099, 600});
+  Buffer<int32_t> arrived(std::vector<int32_t>(2 * kHeads, 0));
+  Buffer<std::byte> workspace(cuda::decode_workspace_bytes(2, kHeads, kDim, 1536));
+  for (int turn = 0; turn < 2; ++turn) {
+    const int64_t before = test::launches();
+    cuda::attention_decode(q.tensor(), cache, {table.data(), 1},
+                           {sequences.data(), positions.data(), 1536, arrived.data()}, {},
+                           workspace.data(), out.tensor(), stream());
+    EXPECT_TRUE(test::launches() - before == 1 || test::launches() == 0);
+    for (int64_t c = 0; c < kHeads * kDim; ++c) {
+      EXPECT_NEAR(out.copy().at(0, c), 1099 / 2.0, 1e-2);
+      EXPECT_NEAR(out.copy().at(1, c), 600 / 2.0, 1e-2);
+    }
+    for (const int32_t count : arrived.span()) EXPECT_EQ(count, 0);
+  }
+}
+
 // Keys are stored with values in memory of their own; their bytes hold 0xa5 before.
 TEST(CudaLaunches, RowsWithoutASlotAreNotStored) {
   Buffer<std::byte> keys(2 * 8 * 4), values(2 * 8 * 4);

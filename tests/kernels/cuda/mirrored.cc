@@ -88,18 +88,21 @@ void Mirror::download(bool first) {
 
 namespace {
 
-// The stream that kernels are launched in, with the one copy that they ask for: of a step's rows.
+// The stream that kernels are launched in, with what they ask for beside launches: the copy of a
+// step's rows, and zeros where counters are.
 class Launches final : public DeviceStream {
  public:
   explicit Launches(DeviceBytes& memory) : memory_(memory) {}
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
     std::copy_n(from, bytes, memory_.host() + (to - memory_.data()));
   }
+  void clear(std::byte* at, uint64_t bytes) override {
+    std::fill_n(memory_.host() + (at - memory_.data()), bytes, std::byte{});
+  }
   void record(DeviceEvent&) override {}
   void synchronize() override {}
   CUstream_st* handle() const override { return test::stream(); }
 
-  void clear(std::byte*, uint64_t) override { unexpected(); }
   void wait(const DeviceEvent&) override { unexpected(); }
   std::unique_ptr<DeviceGraph> capture(const std::function<void()>&) override { unexpected(); }
   void launch(DeviceGraph&) override { unexpected(); }
@@ -108,6 +111,12 @@ class Launches final : public DeviceStream {
   [[noreturn]] static void unexpected() { fail(ErrorKind::runtime, "no op asks for this"); }
   DeviceBytes& memory_;
 };
+
+// Memory with NaN of every type.
+std::span<std::byte> of_nan(DeviceBytes& memory, size_t bytes) {
+  std::fill_n(memory.host(), bytes, std::byte{0xff});
+  return {memory.data(), bytes};
+}
 
 // Products of linear layers are made without a library.
 class MirroredKernels final : public Kernels {
@@ -119,9 +128,7 @@ class MirroredKernels final : public Kernels {
         stream_(workspace_),
         device_(make_host_device()),
         kernels_(*device_, stream_, compute, needs, nullptr,
-                 {{workspace_.data(), bytes_.device}, host_}) {
-    std::fill_n(workspace_.host(), bytes_.device, std::byte{0xff});  // NaN of every type
-  }
+                 {of_nan(workspace_, bytes_.device), host_}) {}
 
   std::string_view name() const override { return kernels_.name(); }
 
