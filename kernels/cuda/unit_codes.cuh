@@ -271,16 +271,16 @@ struct BlockCodes<DType::iq4_xs> : EachFactor<DType::iq4_xs>, FieldCodes<Fields:
 };
 
 template <>
-struct BlockCodes<DType::mxfp4> : EachFactor<DType::mxfp4>, FieldCodes<Fields::twice_e2m1> {
+struct BlockCodes<DType::e2m1_e8m0> : EachFactor<DType::e2m1_e8m0>, FieldCodes<Fields::twice_e2m1> {
   __device__ static uint32_t quad(const uint8_t* b, int, int c) {
-    return halves_quad<DType::mxfp4>(b + 1, c);
+    return halves_quad<DType::e2m1_e8m0>(b + 1, c);
   }
 };
 template <>
-struct BlockCodes<DType::nvfp4> : EachFactor<DType::nvfp4>, FieldCodes<Fields::twice_e2m1> {
+struct BlockCodes<DType::e2m1_e4m3> : EachFactor<DType::e2m1_e4m3>, FieldCodes<Fields::twice_e2m1> {
   __device__ static uint32_t quad(const uint8_t* b, int u, int c) {
     const uint8_t* codes = b + 4 + (u * 2 + c / 16) * 8 + c % 8;
-    return word_at<Block<DType::nvfp4>>(codes) >> (c % 16 / 8 * 4) & 0x0f0f0f0f;
+    return word_at<Block<DType::e2m1_e4m3>>(codes) >> (c % 16 / 8 * 4) & 0x0f0f0f0f;
   }
 };
 
