@@ -322,10 +322,9 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
                   "--memory and --threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  verb.add_option(
-          "--pipeline-parallel-size", o.pipeline_parallel_size,
-          "Divide the layers over this many ranks, by the --memory of each, instead of each "
-          "layer")
+  verb.add_option("--pipeline-parallel-size", o.pipeline_parallel_size,
+                  "Divide the layers over this many ranks, or groups of --tensor-parallel-size "
+                  "ranks, by the --memory of each")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   verb.add_flag("--enable-expert-parallel", o.enable_expert_parallel,
