@@ -228,7 +228,7 @@ TEST(Passes, OfSeveralTokensMeetMoreExperts) {
   constexpr int kExperts = 64;
   constexpr uint64_t kBytes = 1'000'000;
   Param common, routed;
-  routed.used = 8.0 / kExperts;
+  routed.share = 8.0 / kExperts;
   ReadPlan read;
   read.params.resize(1 + kExperts);
   for (uint32_t p = 0; p <= kExperts; ++p) {
