@@ -331,8 +331,8 @@ class Worker:
         prompt, n = rng.choice(PROMPTS[:4])
         command = ["serve", model, *results, *free, "--port", 0, "--max-num-seqs", 1, "--max-model-len", 1024, "--admin-api",
                    "--quiet"]
-        refused = self.within(20 * MiB, command)
-        self.hold(refused.status == 4, "a budget of 20 MiB", refused)
+        refused = self.within(24 * MiB, command)
+        self.hold(refused.status == 4, "a budget of 24 MiB", refused)
         budget = int(int(re.search(r"--memory (\d+)MiB", refused.err)[1]) * MiB * rng.choice((1, 1.5, 2, 4)))
         self.command = [*command, "--memory", budget]
         pid = self.launcher.start([SLUICE, *self.command], limit=budget)
