@@ -51,8 +51,8 @@ constexpr Scheme kSchemes[] = {
     {"int8", {DType::i8, WeightLayout::packed, ScaleKind::per_row, true}},
 };
 
-constexpr DType kBlocks[] = {DType::q4_0,  DType::q8_0,   DType::q2_k,  DType::q3_k,
-                             DType::q4_k,  DType::q5_k,   DType::q6_k,  DType::e2m1_e8m0,
+constexpr DType kBlocks[] = {DType::q4_0,      DType::q8_0,   DType::q2_k,  DType::q3_k,
+                             DType::q4_k,      DType::q5_k,   DType::q6_k,  DType::e2m1_e8m0,
                              DType::e2m1_e4m3, DType::iq4_xs, DType::iq2_xs};
 constexpr int64_t kFewTokens[] = {1, 16, 512};
 
