@@ -78,7 +78,7 @@ class RankMessages {
     if (!pending_.empty()) take_line(std::exchange(pending_, {}));
   }
   const std::string& death() const { return death_; }
-  bool said_error() const { return said_error_; }
+  bool said_error() const { return !message_.empty(); }
 
  private:
   void take_line(const std::string& line) {
@@ -87,8 +87,10 @@ class RankMessages {
       inside_ = !inside_;
     } else if (inside_) {
       take_death(line);
+    } else if (line.starts_with("sluice: ")) {
+      if (line != message_) log::show(line);  // two ranks may find the same fault
+      message_ = line;
     } else if (!line.starts_with("mpirun: ") && line != "\n") {
-      said_error_ = said_error_ || line.starts_with("sluice: ");
       log::show(line);
     }
   }
@@ -105,8 +107,8 @@ class RankMessages {
 
   std::string pending_;
   std::string death_;
+  std::string message_;  // the last one of ours
   bool inside_ = false;
-  bool said_error_ = false;
 };
 
 int exit_status(pid_t child) {

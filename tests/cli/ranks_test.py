@@ -177,7 +177,8 @@ class RanksTest(Case):
                 messages = [line for line in launcher.stderr if line.startswith("sluice: ")]
                 self.assertEqual(launcher.wait(timeout=HANGS), 1)
                 self.assertLess(time.monotonic() - begin, HANGS)
-            self.assertEqual(len(messages), 1, messages)
+            # On a busy machine two ranks say it before one has ended the other.
+            self.assertEqual(len(set(messages)), 1, messages)
             self.assertTrue(messages[0].startswith("sluice: rank 1: "), messages)
 
     def test_serves_and_ends_when_a_rank_is_killed(self):
