@@ -25,6 +25,15 @@ namespace {
 
 constexpr int64_t kLongest = 60;  // tokens of a sequence
 
+// Reads fail as long as they are told to.
+class FailingReads final : public io::SystemCalls {
+ public:
+  int64_t pread(int fd, std::byte* to, size_t length, uint64_t offset) const override {
+    return fail ? -EIO : SystemCalls::pread(fd, to, length, offset);
+  }
+  std::atomic<bool> fail = false;
+};
+
 // Loads the model with room for `sequences` of the longest.
 class EngineLoopTest : public testing::Test {
  protected:
@@ -67,6 +76,7 @@ class EngineLoopTest : public testing::Test {
 
   test::SmallModel model_;
   test::Random random_{"engine loop"};
+  FailingReads reads_;  // outlives what reads ahead by it
   std::optional<Planner> planner_;
   std::optional<LoadedModel> loaded_;
   std::atomic<int> shrink_{0};
@@ -301,21 +311,11 @@ TEST_F(EngineLoopTest, AStopEndsWhatHasNotEndedWithAnError) {
   EXPECT_EQ(loop.failure(), "");
 }
 
-// Reads fail as long as they are told to.
-class FailingReads final : public io::SystemCalls {
- public:
-  int64_t pread(int fd, std::byte* to, size_t length, uint64_t offset) const override {
-    return fail ? -EIO : SystemCalls::pread(fd, to, length, offset);
-  }
-  std::atomic<bool> fail = false;
-};
-
 TEST_F(EngineLoopTest, AFaultOfAPassEndsItsRequestsAlone) {
-  FailingReads reads;
   ModelOptions options;
   options.reader = io::ReaderKind::pread;
   options.place = parse_place_rules("layers=disk");
-  options.calls = &reads;
+  options.calls = &reads_;
   load(2, std::move(options));
   ASSERT_TRUE(loaded_->memory_plan().streams());
   EngineLoop loop(*loaded_, 2, shrink_);
@@ -323,7 +323,7 @@ TEST_F(EngineLoopTest, AFaultOfAPassEndsItsRequestsAlone) {
   r.n = 2;
   const uint64_t want = run_one(loop, of_tokens(20)).logits_hash;
   for (int round = 0; round < 4; ++round) {
-    reads.fail = true;
+    reads_.fail = true;
     std::map<int64_t, Asked> asked;
     asked.emplace(loop.add(r), Asked{.request = r, .got = std::vector<StreamPart>(2)});
     take_until_done(loop, asked);
@@ -332,7 +332,7 @@ TEST_F(EngineLoopTest, AFaultOfAPassEndsItsRequestsAlone) {
       EXPECT_NE(part.result->error.find("model.safetensors"), std::string::npos)
           << part.result->error;
     }
-    reads.fail = false;
+    reads_.fail = false;
     EXPECT_EQ(run_one(loop, of_tokens(20)).logits_hash, want);
     EXPECT_EQ(loop.failure(), "");
   }
