@@ -186,8 +186,8 @@ BatchIndex read_requests(Batch& batch, const io::InputFile& input, BatchNeeds& n
                    });
   if (hopeless) {
     const RunShape shape = needs.shape(planner, needs.widest());
-    planner.what_if(shape, planner.machine().budget(),
-                    planner.options().quantize);  // says which would do
+    planner.plan_within(shape, planner.machine().budget(),
+                        planner.options().quantize);  // says which would do
     planner.machine().ledger().set_budget(Place::host, planner.machine().budget());
   }
   batch.totals.requests = index.lines();

@@ -67,14 +67,7 @@ std::string rate_text(const Json& rates, const std::string& name) {
                      source_text(rates.at(name + "_source")));
 }
 
-// Predicts tokens per second. Stages of a pipeline compute one after another, so that a token takes
-// as long as all of them.
-double token_rate(const Planner& planner, const MemoryPlan& memory, const ReadPlan& read,
-                  const Rates& rates) {
-  return predict_speed(memory, read, rates) * planner.checkpoint().model().root->stage().share();
-}
-
-// The layers of each rank of a pipeline, and what the checkpoint has for it; null without one.
+// The layers of each stage of a pipeline, and what the checkpoint has for it; null without one.
 Json stages_json(const Stage& stage) {
   Json stages;
   for (const StageLayers& of : stage.all)
@@ -100,7 +93,7 @@ Json would_help(Planner& planner, const RunShape& shape, const MemoryPlan& now,
   if (!now.streams()) return list;
   auto consider = [&](const std::string& change, uint64_t budget, const QuantizeRequest& quantize) {
     try {
-      const MemoryPlan memory = planner.what_if(shape, budget, quantize);
+      const MemoryPlan memory = planner.plan_within(shape, budget, quantize);
       list.push_back({{"change", change},
                       {"tokens_per_second", planner.tokens_per_second(memory, quantize)},
                       {"bytes_per_sweep", memory.sweep_bytes},
@@ -116,7 +109,7 @@ Json would_help(Planner& planner, const RunShape& shape, const MemoryPlan& now,
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
   if (now.reads_disk()) {
-    const uint64_t all = planner.what_if(shape, UINT64_MAX, asked).needed() + 2 * MiB;
+    const uint64_t all = planner.plan_within(shape, UINT64_MAX, asked).needed() + 2 * MiB;
     consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
   }
   if (asked.scheme.group == ScaleGroup::none && asked.rules.empty()) {
@@ -163,7 +156,7 @@ Json experts_json(const ReadPlan& read) {
 Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
   const Rates rates = planner.rates().known();
-  const double speed = token_rate(planner, memory, read, rates);
+  const double speed = planner.tokens_per_second(memory, planner.options().quantize);
   const DevicePlan& device = memory.device;
   const uint64_t least =
       smallest.needed() + MiB;  // a process is not the same to the page each time
@@ -267,10 +260,10 @@ std::string needs_text(const Planner& planner, const Json& plan) {
 
 std::string stages_text(const Json& stages) {
   std::string text;
-  for (size_t rank = 0; rank < stages.size(); ++rank) {
-    const Json& stage = stages.at(rank);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const Json& stage = stages.at(i);
     const auto first = stage.at("first_layer").get<int64_t>();
-    text += fmt::format("{:<12} rank {}: layers {} to {}, {}\n", rank == 0 ? "pipeline" : "", rank,
+    text += fmt::format("{:<12} stage {}: layers {} to {}, {}\n", i == 0 ? "pipeline" : "", i,
                         first, first + stage.at("layers").get<int64_t>() - 1,
                         size_text(stage.at("stored_bytes")));
   }

@@ -108,7 +108,7 @@ void define_shard(CLI::App& app, std::stop_token stop) {
       ->check(CLI::Range(1, 1024))
       ->required();
   verb->add_option("--out", o->out, "Write the files to this new directory")
-      ->type_name("FILE")
+      ->type_name("DIRECTORY")
       ->required();
   verb->callback([o, stop] { run(*o, stop); });
 }

@@ -46,7 +46,7 @@ constexpr OtherOption kOthers[] = {
     {" --chat-template-file ", "give --chat-template"},
     {" -md --model-draft --speculative-model --speculative-config ", "give --draft-model"},
     {" -tp --tp --tp-size ", "give --tensor-parallel-size"},
-    {" --pp --pp-size ", "give --pipeline-parallel-size"},
+    {" -pp --pp --pp-size ", "give --pipeline-parallel-size"},
     {" --data-parallel-size -dp ",
      "a model is divided by --tensor-parallel-size or --pipeline-parallel-size"},
     {" -a --alias ", "give --served-model-name"},

@@ -268,11 +268,6 @@ MemoryPlan Planner::plan_within(const RunShape& shape, uint64_t budget,
   return sluice::place(root, all, counted(shape), budget, process_bytes());
 }
 
-MemoryPlan Planner::what_if(const RunShape& shape, uint64_t budget,
-                            const QuantizeRequest& quantize) {
-  return plan_within(shape, budget, quantize);
-}
-
 double Planner::tokens_per_second(const MemoryPlan& plan, const QuantizeRequest& quantize,
                                   int64_t sequences) {
   return predict_speed(plan, laid_out(quantize, plan.origin), rates_.known(quantize), sequences) *

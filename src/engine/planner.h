@@ -86,8 +86,9 @@ class Planner {
   bool fits(const MemoryPlan& plan) const {
     return plan.needed() <= machine_.budget() && plan.device.peak() <= machine_.device_budget();
   }
-  // The plan of place() for another budget and scheme, and its speed; throws as it does.
-  MemoryPlan what_if(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
+  // The plan of place() for a budget and scheme; throws as it does. Its speed: stages of a pipeline
+  // compute one after another, so that a token takes as long as all of them.
+  MemoryPlan plan_within(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
   double tokens_per_second(const MemoryPlan& plan, const QuantizeRequest& quantize,
                            int64_t sequences = 1);
   // The reads of a plan for that scheme.
@@ -124,7 +125,6 @@ class Planner {
   RunShape counted(RunShape shape) const;
   // Returns the origin of the plans that stream the most.
   Origin streamed_origin() const { return can_spill_ ? Origin::spill : Origin::checkpoint; }
-  MemoryPlan plan_within(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
   RateSetting rate_setting() const;
 
   ModelOptions options_;

@@ -92,14 +92,15 @@ void check_rounded_inputs(const ReadPlan& plan, const QuantizeRequest& quantize)
   const auto asks = [](const QuantScheme& s) { return s == rounded_inputs_scheme(); };
   if (!asks(quantize.scheme) && std::ranges::none_of(quantize.rules, asks, &SchemeRule::scheme))
     return;
-  const bool fulfilled = std::ranges::any_of(plan.params, [](const ParamPlan& p) {
-    return is_grouped(p.format) && has_integer_codes(p.format);
+  const bool fulfilled = std::ranges::any_of(plan.params, [&](const ParamPlan& p) {
+    return asks(scheme_of(quantize, *p.param, p.param->pieces.front())) && is_grouped(p.format) &&
+           has_integer_codes(p.format);
   });
   if (!fulfilled)
     fail(ErrorKind::usage,
-         "--quantization {}: no weights of the checkpoint are stored in groups of integers (as "
-         "GGUF, GPTQ, AWQ have them): choose int8, which rounds weights and their inputs",
-         quantize.name());
+         "--quantization {}: no weights that {} is for are stored in groups of integers (as GGUF, "
+         "GPTQ, AWQ have them): choose int8, which rounds weights and their inputs",
+         quantize.name(), rounded_inputs_scheme().name);
 }
 
 // Refuses a rule for a weight that is quantized already.
@@ -342,7 +343,8 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
   plan.rank = model.root->rank();
   plan.own_files = index.ranks() > 1;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
-  if (model.root->stage().count() == 1) check_rules(binding, quantize);
+  const bool has_all = model.root->stage().count() == 1;
+  if (has_all) check_rules(binding, quantize);
   plan.params.reserve(binding.params.size());
   plan.tensors = std::move(binding.tensors);
   plan.origin = origin;
@@ -359,7 +361,7 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
     for (size_t p = 0; p < pieces.size(); ++p)
       add_param(plan, *split(param)[p], binding.param_units[i], pieces.subspan(p, 1), quantize);
   }
-  check_rounded_inputs(plan, quantize);
+  if (has_all) check_rounded_inputs(plan, quantize);
   add_planes(plan);
   plan.ignored = std::move(binding.ignored);
   plan.kv_scales = std::move(binding.kv_scales);

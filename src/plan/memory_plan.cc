@@ -358,9 +358,7 @@ class PlanSearch {
     }
     while (weights > 0 || host > 0) {
       Placement placement = choose_placement(read_, room(weights, host), shape_.rules);
-      looked_at_.is_valid = false;  // for now `read_` has that placement
-      const uint64_t slots = expert_slots(read_, placement, least_, weights);
-      MemoryPlan filled = predict(sizes, placement, slots);
+      MemoryPlan filled = predict(sizes, placement, slots_in(placement, weights));
       if (fits(filled, budget)) return filled;
       if (filled.device.peak() > shape_.device_budget && weights == 0) {
         host = 0;  // there is no room for its tiles
@@ -387,6 +385,13 @@ class PlanSearch {
     uint64_t host_sweep_bytes = 0, host_multiplied_bytes = 0;
     std::optional<SpillLayout> part = {};  // that fits the spill cache, where not all does
   };
+
+  // Returns the slots for experts that `weights` bytes have room for. `read_` has that placement
+  // then, without sizes.
+  uint64_t slots_in(const Placement& placement, uint64_t weights) {
+    looked_at_.is_valid = false;
+    return expert_slots(read_, placement, least_, weights);
+  }
 
   // Gives `read_` the sizes that compile() would make with these settings.
   void look_at(const Staging& staging, const Placement& placement, uint64_t expert_slots) {

@@ -77,10 +77,10 @@ uint64_t room_for_slots(const ModelOptions& options, double share) {
   const RunShape shape = expert_shape(planner);
   const MemoryPlan smallest = planner.smallest(shape);
   auto slots = [&](uint64_t room) {
-    return planner.what_if(shape, smallest.runtime + room, options.quantize).expert_slots;
+    return planner.plan_within(shape, smallest.runtime + room, options.quantize).expert_slots;
   };
   uint64_t few = smallest.needed() - smallest.runtime, enough = GiB;
-  const MemoryPlan plan = planner.what_if(shape, UINT64_MAX, options.quantize);
+  const MemoryPlan plan = planner.plan_within(shape, UINT64_MAX, options.quantize);
   const uint64_t wanted = slots_of(planner.read_plan_for(plan, options.quantize), share);
   if (wanted == 0) return few;
   while (enough - few > 4 * KiB) {

@@ -1,6 +1,7 @@
 // Models on several ranks, each of which is a thread with a planner of its own.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/engine/engine.h"
 #include "src/engine/ranks.h"
 #include "tests/engine/how.h"
 #include "tests/support/thread_group.h"
@@ -82,6 +84,29 @@ inline Outcome run_on_ranks(const std::filesystem::path& model, const std::vecto
   on_ranks(model, size, how,
            [&](OnRank& rank) { outcome = lead_prompt(rank, prompt, more, how.chunk); });
   return outcome;
+}
+
+// Runs six requests of different lengths, with draft tokens, one with two choices that are sampled,
+// and returns the tokens of each.
+inline std::vector<std::vector<int32_t>> run_requests(Engine& engine) {
+  for (int i = 0; i < 6; ++i) {
+    Request request;
+    for (int t = 0; t < 10 + 8 * i; ++t) request.prompt.push_back(3 + (t * (i % 3 + 1)) % 50);
+    request.max_tokens = 12;
+    request.n = i == 2 ? 2 : 1;
+    request.lookup = true;
+    request.sampling.temperature = i == 2 ? 1 : 0;
+    request.sampling.seed = 7;
+    engine.add(std::move(request));
+  }
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<OutputId> ended;
+  while (!engine.idle())
+    for (const Output& out : engine.step({}))
+      if (out.finished) ended.push_back(out.id);
+  std::ranges::sort(ended);
+  for (OutputId id : ended) ids.push_back(engine.take(id).ids);
+  return ids;
 }
 
 }  // namespace sluice::test

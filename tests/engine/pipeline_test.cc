@@ -170,23 +170,7 @@ TEST_F(Pipeline, FollowsAnEngine) {
     RunShape shape = planner.run_shape(400, 60, 4, 4);
     LoadedModel loaded(planner, planner.place(shape));
     Engine engine(loaded.runner(), nullptr, 4);
-    for (int i = 0; i < 6; ++i) {
-      Request request;
-      for (int t = 0; t < 10 + 8 * i; ++t) request.prompt.push_back(3 + (t * (i % 3 + 1)) % 50);
-      request.max_tokens = 12;
-      request.n = i == 2 ? 2 : 1;
-      request.lookup = true;
-      request.sampling.temperature = i == 2 ? 1 : 0;
-      request.sampling.seed = 7;
-      engine.add(std::move(request));
-    }
-    std::vector<std::vector<int32_t>> ids;
-    std::vector<OutputId> ended;
-    while (!engine.idle())
-      for (const Output& out : engine.step({}))
-        if (out.finished) ended.push_back(out.id);
-    std::ranges::sort(ended);
-    for (OutputId id : ended) ids.push_back(engine.take(id).ids);
+    std::vector<std::vector<int32_t>> ids = test::run_requests(engine);
     Runner& runner = loaded.runner();
     Sequence sequence = runner.new_sequence();
     const std::vector<int32_t> prompt{3, 1, 4, 1, 5};

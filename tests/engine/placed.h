@@ -65,7 +65,7 @@ inline Needs needs(const ModelOptions& options, const ShapeOf& shape) {
   for (uint64_t streams = needs.smallest; needs.resident - streams > kStep;) {
     const uint64_t middle = (streams + needs.resident) / 2;
     const MemoryPlan plan =
-        planner.what_if(shape(planner), smallest.runtime + middle, options.quantize);
+        planner.plan_within(shape(planner), smallest.runtime + middle, options.quantize);
     (plan.streams() ? streams : needs.resident) = middle;
   }
   if (!smallest.streams()) needs.smallest = needs.resident;

@@ -71,10 +71,10 @@ class QuestionsTest : public testing::TestWithParam<std::string> {
   }
 
   using Question = std::function<std::string(Planner&)>;
-  static Question what_if(uint64_t budget, const std::string& scheme, int64_t tokens) {
+  static Question plan_within(uint64_t budget, const std::string& scheme, int64_t tokens) {
     return [=](Planner& s) {
       try {
-        const MemoryPlan memory = s.what_if(shape(s, tokens), budget, request(s, scheme));
+        const MemoryPlan memory = s.plan_within(shape(s, tokens), budget, request(s, scheme));
         return text_of(memory) + text_of(s.read_plan_for(memory, request(s, scheme)));
       } catch (const Error& e) {
         EXPECT_NE(e.kind(), ErrorKind::runtime);
@@ -88,7 +88,7 @@ class QuestionsTest : public testing::TestWithParam<std::string> {
     const uint64_t most = planner.predict(shape(planner, 16)).needed();
     for (uint64_t budget : {least / 2, least, (least + most) / 2, most, UINT64_MAX}) {
       for (const char* scheme : {"none", "int8", "*.0.*=int8,*=none"})
-        all.push_back(what_if(budget, scheme, 16));
+        all.push_back(plan_within(budget, scheme, 16));
     }
     for (int64_t tokens : {16, 64}) {
       all.push_back([=](Planner& s) { return text_of(s.smallest(shape(s, tokens))); });
@@ -125,7 +125,7 @@ TEST_P(QuestionsTest, LeaveNoTrace) {
   }
   const QuantizeRequest& quantize = planner.options().quantize;
   const MemoryPlan memory =
-      planner.what_if(shape(planner, 16), planner.machine().budget(), quantize);
+      planner.plan_within(shape(planner, 16), planner.machine().budget(), quantize);
   const ReadPlan read = planner.read_plan_for(memory, quantize);
   planner.smallest(shape(planner, 64));
   const std::shared_ptr<const Placed> placed = planner.place(shape(planner, 16));

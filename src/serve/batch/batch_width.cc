@@ -93,7 +93,8 @@ BatchWidth choose_batch_width(Planner& planner, const BatchNeeds& needs, int64_t
     BatchWidth wide{width, needs.shape(planner, width), 0};
     try {
       const QuantizeRequest& quantize = planner.options().quantize;
-      const MemoryPlan memory = planner.what_if(wide.shape, planner.machine().budget(), quantize);
+      const MemoryPlan memory =
+          planner.plan_within(wide.shape, planner.machine().budget(), quantize);
       wide.sequences = std::min(width, memory.chunk_rows);
       wide.tokens_per_second = planner.tokens_per_second(memory, quantize, wide.sequences);
     } catch (const Error& e) {
