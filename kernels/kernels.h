@@ -86,6 +86,7 @@ struct KvRows {
 struct LaunchShape {
   int64_t rows = 0;
   int64_t longest = 0;  // positions that a sequence has at most
+  bool apart = false;   // each row is of a sequence of its own
   auto operator<=>(const LaunchShape&) const = default;
 };
 
@@ -115,6 +116,22 @@ struct NormParams {
   // columns.
   const float* squares = nullptr;
   int64_t squares_cols = 0;
+};
+
+// The norm that rows pass on their way into a linear layer.
+struct InputNorm {
+  Weight weight;
+  NormParams params;
+};
+
+// The work that a linear layer does beside its product (Kernels::fused_linear).
+struct Fusion {
+  std::optional<InputNorm> norm;  // of x
+  // The first `width` columns of the product become activation(them) * those from `second` on; 0:
+  // none do.
+  int64_t width = 0, second = 0;
+  ActivationParams activation;
+  bool adds = false;  // the product is added to y
 };
 
 // The positions that rows attend to, where a layer chooses them (arXiv:2512.02556, 2.1): of each
@@ -336,12 +353,17 @@ class Kernels {
   // order of columns, x is permuted to it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
-  // linear(), and then the first `width` columns of y = activation(them) * those from `second` on.
-  // The other columns of y are left undefined.
-  virtual void linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width,
-                               int64_t second, const ActivationParams& activation, Tensor y) const {
-    linear(x, w, bias, y);
-    activate(activation, y.columns(0, width), y.columns(second, width), y.columns(0, width));
+  // Returns whether fused_linear() computes these for so many rows. If not, they are ops of their
+  // own.
+  virtual bool fuses(const Weight& /*w*/, int64_t /*rows*/, const Fusion& /*fusion*/) const {
+    return false;
+  }
+
+  // linear() with what `fusion` says, by the arithmetic of the ops that it stands for. Rows of x
+  // begin at multiples of 16 bytes. Columns of y that are only a gate's factor are undefined.
+  virtual void fused_linear(Tensor /*x*/, const Weight& /*w*/, const float* /*bias*/,
+                            const Fusion& /*fusion*/, Tensor /*y*/) const {
+    check(false, "fused_linear: kernels that compute it");
   }
 
   // y_h = x_h W_h of each head, or x_h W_h^T, in float32. Heads begin at each
@@ -381,6 +403,15 @@ class Kernels {
   // not read for it; those before that of a chunk's first row, not at all.
   virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                const AttentionParams& params, Tensor out) const = 0;
+
+  // rope_store_kv() into the slots of `rows`, and paged_attention() over what is then stored. The
+  // contents of q and keys are undefined behind it.
+  virtual void rope_store_attend(Tensor q, Tensor keys, Tensor values, RopePairing pairing,
+                                 Tensor cos, Tensor sin, const KvCache& cache, const KvRows& rows,
+                                 const AttentionParams& params, Tensor out) const {
+    rope_store_kv(q, keys, values, pairing, cos, sin, rows.slots, cache);
+    paged_attention(q, cache, rows, params, out);
+  }
 
   // Chooses the out.most positions of each row's sequence up to itself that have the largest
   // scores, and of equal ones the lowest. A score is the sum over heads of weight * max(0, q key):

@@ -1,8 +1,12 @@
 // Attention of single rows over a paged cache. A block takes one partition of one row's sequence
 // and the query heads that share a KV head, so that each key and value is read once; the last block
-// of these heads combines the partitions, in order (attention_partials.cuh).
+// of these heads combines the partitions, in order (attention_partials.cuh). Tokens that are new
+// are rotated and stored on the way.
 #include "kernels/cuda/attention_partials.cuh"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/rope.cuh"
+#include "kernels/cuda/store_kv.cuh"
+#include "kernels/launch_checks.h"
 
 namespace sluice::cuda {
 namespace {
@@ -41,15 +45,52 @@ __device__ inline void add_lanes(float (&x)[kOuter][kInner], int step) {
   }
 }
 
-// scores[h][key - begin] for every key, masked by nothing: all are attended to.
+// Keys and values of rows, which are still to be rotated and stored.
+struct New {
+  bool there;
+  RopeTables rope;
+  StoreArgs store;
+};
+
+// Brings the queries to shared memory, [heads][key_dim]. If there is a new token, they are rotated;
+// a block that attends to it stores it, for which its key comes behind them. Blocks that share a KV
+// head store the same.
+template <DType kDType>
+__device__ void take_rows(const AttentionArgs& a, const Task& task, const New& token, float* q) {
+  const bool stores = token.there && task.end == task.query + 1;
+  const int heads = task.heads + (stores ? 1 : 0), thread = static_cast<int>(threadIdx.x);
+  const float* from = a.q + blockIdx.x * a.q_stride + int64_t{task.first_head} * a.key_dim;
+  for (int i = thread; i < task.heads * a.key_dim; i += kThreads) q[i] = from[i];
+  float* key = q + task.heads * a.key_dim;
+  if (stores) {
+    const float* of_row = head_of(token.store, 0, task.kv_head);
+    for (int d = thread; d < a.key_dim; d += kThreads) key[d] = of_row[d];
+  }
+  __syncthreads();
+  if (!token.there) return;
+  for (int i = thread; i < heads * token.rope.half; i += kThreads)
+    rotate_pair(token.rope, q + i / token.rope.half * a.key_dim, i % token.rope.half);
+  __syncthreads();
+  if (!stores) return;
+  if (thread < 64) {
+    const int which = thread / 32;
+    store_head<kDType>(token.store, which, task.kv_head,
+                       which == 0 ? key : head_of(token.store, 1, task.kv_head));
+  }
+  __syncthreads();
+}
+
+// scores[h][key - begin] for every key, masked by nothing: all are attended to. q: as take_rows()
+// leaves them.
 template <DType kDType, int kHeads>
-__device__ void compute_scores(const AttentionArgs& a, const Task& task, float* scores) {
+__device__ void compute_scores(const AttentionArgs& a, const Task& task, const float* queries,
+                               float* scores) {
   const Sharing s = share_tokens(a.key_dim);
   Vec<float, kChunk> q[kHeads] = {};
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     if (h >= task.heads || s.idle) continue;
-    const float* from = a.q + blockIdx.x * a.q_stride + (task.first_head + h) * a.key_dim + s.d;
+    const float* from = queries + h * a.key_dim + s.d;
     for (int i = 0; i < kChunk; ++i) q[h].at[i] = from[i];
   }
   for (int base = task.begin; base < task.end; base += kAhead * s.groups) {
@@ -164,11 +205,16 @@ __device__ inline bool is_last(int32_t* counter, int count, int* shared) {
   return true;
 }
 
+// Floats of scores, or of the warps' sums.
+SLUICE_HD constexpr int scratch_floats(int heads, int value_dim) {
+  return heads * (kPositions > kWarps * value_dim ? kPositions : kWarps * value_dim);
+}
+
 // x: rows; y: kHeads query heads of one KV head; z: partitions.
 template <DType kDType, int kHeads>
 __global__ void __launch_bounds__(kThreads)
     partition_kernel(AttentionArgs a, const int32_t* sequences, const int32_t* positions,
-                     Partials partials, int32_t* arrived) {
+                     Partials partials, int32_t* arrived, New token) {
   wait_for_earlier();
   const int query = positions[blockIdx.x], first = first_key(a, query);
   const int tiles = (a.group + kHeads - 1) / kHeads, tile = static_cast<int>(blockIdx.y) % tiles;
@@ -183,7 +229,9 @@ __global__ void __launch_bounds__(kThreads)
   task.end = end < query + 1 ? end : query + 1;
   if (task.begin >= task.end) return;
   float* shared = &shared_memory<float>();
-  compute_scores<kDType, kHeads>(a, task, shared);
+  float* queries = shared + scratch_floats(kHeads, a.value_dim);
+  take_rows<kDType>(a, task, token, queries);
+  compute_scores<kDType, kHeads>(a, task, queries, shared);
   __syncthreads();
   soften<kWarps>(a, task.first_head, task.heads, task.end - task.begin, partials, shared);
   __syncthreads();
@@ -202,31 +250,40 @@ __global__ void __launch_bounds__(kThreads)
 
 template <DType kDType, int kHeads>
 void launch_decode(const AttentionArgs& args, const Partials& partials, const DecodeRows& rows,
-                   int64_t count, Stream stream) {
+                   int64_t count, const New& token, Stream stream) {
   const int tiles = (args.group + kHeads - 1) / kHeads;
-  const int floats =
-      kHeads * (kPositions > kWarps * args.value_dim ? kPositions : kWarps * args.value_dim);
+  const int floats = scratch_floats(kHeads, args.value_dim) + (kHeads + 1) * args.key_dim;
   const Launch at{{static_cast<uint32_t>(count), static_cast<uint32_t>(args.kv_heads * tiles),
                    static_cast<uint32_t>(partials.partitions)},
                   {kThreads},
                   static_cast<uint32_t>(floats) * 4};
   launch_early(partition_kernel<kDType, kHeads>, at, stream, args, rows.sequences, rows.positions,
-               partials, rows.arrived);
+               partials, rows.arrived, token);
+}
+
+New new_of(const Tensor& q, const NewTokens* tokens, const KvCache& cache) {
+  if (tokens == nullptr) return {};
+  check(q.rows == tokens->keys.rows, "attention: new rows of all three");
+  check_rope(q, cache.key_dim, tokens->cos, tokens->sin);
+  check_rope(tokens->keys, cache.key_dim, tokens->cos, tokens->sin);
+  return {true, rope_tables(tokens->pairing, tokens->cos, tokens->sin),
+          store_args(tokens->keys, tokens->values, tokens->slots, cache)};
 }
 
 }  // namespace
 
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
-                      std::byte* workspace, Tensor out, Stream stream) {
+                      std::byte* workspace, Tensor out, Stream stream, const NewTokens* tokens) {
   const AttentionArgs args = attention_args(q, cache, tables, settings, out);
   if (q.rows == 0) return;
   check(!is_wide(cache) && args.chosen == nullptr, "heads that attention_wide need not take");
   const Partials partials = partials_in(workspace, args, q.rows, rows.longest);
   check(partials.only || rows.arrived != nullptr, "counters of partitions");
+  const New token = new_of(q, tokens, cache);
   with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
     auto with = [&](auto heads) {
-      launch_decode<dtype(), heads()>(args, partials, rows, q.rows, stream);
+      launch_decode<dtype(), heads()>(args, partials, rows, q.rows, token, stream);
     };
     args.group == 1   ? with(Constant<1>{})
     : args.group <= 4 ? with(Constant<4>{})

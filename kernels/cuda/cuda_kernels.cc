@@ -97,14 +97,14 @@ void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y)
   }
 }
 
-void CudaKernels::linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width,
-                                  int64_t second, const ActivationParams& activation,
-                                  Tensor y) const {
-  if (x.rows > kFewRows || !gated_fits(w, second, activation, compute_))
-    return Kernels::linear_activate(x, w, bias, width, second, activation, y);
+bool CudaKernels::fuses(const Weight& w, int64_t rows, const Fusion& fusion) const {
+  return fusion_fits(w, rows, fusion, compute_);
+}
+
+void CudaKernels::fused_linear(Tensor x, const Weight& w, const float* bias, const Fusion& fusion,
+                               Tensor y) const {
   check(few_rows_workspace_bytes(w.cols) <= scratch_.size(), "linear: workspace");
-  const GatedRows gated{{activation.kind, activation.limit, activation.alpha, 1}, width, second};
-  linear_few_rows(x, w, bias, compute_, scratch_.data(), y, stream_.handle(), gated);
+  linear_few_rows(x, w, bias, compute_, scratch_.data(), y, stream_.handle(), fusion);
 }
 
 void CudaKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices,
@@ -145,7 +145,29 @@ struct CudaKernels::Attention {
   const DeviceChunks& chunks;
   AttentionSettings settings;
   const Tensor& out;
+  const NewTokens* tokens = nullptr;  // null: all are stored
 };
+
+namespace {
+
+std::optional<NewTokens> rows_from(const NewTokens* all, int64_t first, int64_t count) {
+  if (all == nullptr) return std::nullopt;
+  return NewTokens{
+      all->keys.rows_from(first, count), all->values.rows_from(first, count), all->pairing,
+      all->cos.rows_from(first, count),  all->sin.rows_from(first, count),    all->slots + first};
+}
+
+AttentionSettings settings_of(const AttentionParams& params) {
+  return {params.scale,
+          params.window,
+          params.chunk,
+          params.soft_cap,
+          params.alibi_slopes.empty() ? nullptr : params.alibi_slopes.data(),
+          params.sinks.empty() ? nullptr : params.sinks.data(),
+          params.chosen};
+}
+
+}  // namespace
 
 // `longest`: most positions that any row attends to.
 void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t rows,
@@ -153,16 +175,20 @@ void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t row
   const int64_t heads = a.q.cols / a.cache.key_dim;
   AttentionSettings settings = a.settings;
   if (settings.chosen.most > 0) longest = std::min(longest, settings.chosen.most);
-  const auto attend = is_wide(a.cache) ? attention_wide : attention_decode;
   const uint64_t one = decode_workspace_bytes(1, heads, a.cache.value_dim, longest);
   check(static_cast<uint64_t>(rows * heads) * sizeof(int32_t) <= counters_.size(),
         "attention: as many rows and heads as were promised");
   for_rows(first_row, rows, one, [&](int64_t at, int64_t count) {
     settings.chosen.positions = a.settings.chosen.positions + at * settings.chosen.most;
-    attend(a.q.rows_from(at, count), a.cache, {a.chunks.tables, 1},
-           {a.chunks.sequences + at, a.chunks.positions + at, longest,
-            reinterpret_cast<int32_t*>(counters_.data())},
-           settings, scratch_.data(), a.out.rows_from(at, count), stream_.handle());
+    const Tensor q = a.q.rows_from(at, count), out = a.out.rows_from(at, count);
+    const DecodeRows rows_of{a.chunks.sequences + at, a.chunks.positions + at, longest,
+                             reinterpret_cast<int32_t*>(counters_.data())};
+    if (is_wide(a.cache))
+      return attention_wide(q, a.cache, {a.chunks.tables, 1}, rows_of, settings, scratch_.data(),
+                            out, stream_.handle());
+    const std::optional<NewTokens> tokens = rows_from(a.tokens, at, count);
+    attention_decode(q, a.cache, {a.chunks.tables, 1}, rows_of, settings, scratch_.data(), out,
+                     stream_.handle(), tokens ? &*tokens : nullptr);
   });
 }
 
@@ -170,13 +196,7 @@ void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t row
 void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                   const AttentionParams& params, Tensor out) const {
   check(rows.on_device != nullptr, "attention: rows that upload() has made");
-  const Attention a{q,
-                    cache,
-                    *rows.on_device,
-                    {params.scale, params.window, params.chunk, params.soft_cap,
-                     params.alibi_slopes.empty() ? nullptr : params.alibi_slopes.data(),
-                     params.sinks.empty() ? nullptr : params.sinks.data(), params.chosen},
-                    out};
+  const Attention a{q, cache, *rows.on_device, settings_of(params), out};
   const bool tensor_cores =
       compute_ == Compute::bf16 && cache.dtype != DType::f32 && !is_wide(cache);
   auto many = [&](const SequenceChunk& c) { return tensor_cores && c.rows >= kPrefillRows; };
@@ -197,6 +217,22 @@ void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& 
       decode_rows(a, rows.chunks[begin].first_row, count, launched_length(longest, longest_));
     }
   }
+}
+
+// One launch for rows of different sequences; of the same one, rows attend to each other.
+void CudaKernels::rope_store_attend(Tensor q, Tensor keys, Tensor values, RopePairing pairing,
+                                    Tensor cos, Tensor sin, const KvCache& cache,
+                                    const KvRows& rows, const AttentionParams& params,
+                                    Tensor out) const {
+  if (is_wide(cache) || !are_apart(rows.chunks))
+    return Kernels::rope_store_attend(q, keys, values, pairing, cos, sin, cache, rows, params, out);
+  check(rows.on_device != nullptr, "attention: rows that upload() has made");
+  check(std::ssize(rows.slots) == keys.rows, "rope_store_attend: one slot for each row");
+  int64_t longest = 0;
+  for (const SequenceChunk& c : rows.chunks) longest = std::max(longest, c.first_position + 1);
+  const NewTokens tokens{keys, values, pairing, cos, sin, rows.slots.data()};
+  const Attention a{q, cache, *rows.on_device, settings_of(params), out, &tokens};
+  decode_rows(a, 0, q.rows, launched_length(longest, longest_));
 }
 
 void CudaKernels::choose_positions(Tensor q, Tensor weights, const KvCache& keys,

@@ -28,8 +28,9 @@ class CudaKernels final : public Kernels {
                 Tensor y) const override;
   void sum_squares(Tensor x, Tensor sums) const override;
   void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
-  void linear_activate(Tensor x, const Weight& w, const float* bias, int64_t width, int64_t second,
-                       const ActivationParams& activation, Tensor y) const override;
+  bool fuses(const Weight& w, int64_t rows, const Fusion& fusion) const override;
+  void fused_linear(Tensor x, const Weight& w, const float* bias, const Fusion& fusion,
+                    Tensor y) const override;
   void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
                       Tensor y, int64_t y_step) const override;
   void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin) const override;
@@ -40,6 +41,9 @@ class CudaKernels final : public Kernels {
                      const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
+  void rope_store_attend(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
+                         Tensor sin, const KvCache& cache, const KvRows& rows,
+                         const AttentionParams& params, Tensor out) const override;
   void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const KvRows& rows,
                         const ChosenPositions& out) const override;
   void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out) const override;

@@ -55,16 +55,17 @@ inline constexpr int64_t kProcessors = 132;  // of an H100 or H200
 
 // y = x w^T for bf16 and f8_e4m3 codes in panels, x in the order of their fragments. x.cols is a
 // multiple of kMmaCols.
-void gemv_panels(Bf16Rows x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+void gemv_panels(Bf16Rows x, const Weight& w, const float* bias, const Fusion& fusion, Tensor y,
                  Stream stream);
 // The same of i8: exact sums of integers.
-void gemv_panels(I8Rows x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+void gemv_panels(I8Rows x, const Weight& w, const float* bias, const Fusion& fusion, Tensor y,
                  Stream stream);
 // The bits of the first one, x being rounded to bf16 on the way: of so few rows that the launch
-// that is saved counts for more than that every block reads them as they are.
-void gemv_panels(Tensor x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+// that is saved counts for more than that every block reads them as they are. It alone norms x.
+void gemv_panels(Tensor x, const Weight& w, const float* bias, const Fusion& fusion, Tensor y,
                  Stream stream);
-bool gemv_panels_rounds(Tensor x);
+bool gemv_panels_rounds(int64_t rows, int64_t cols);
+bool gemv_panels_norms(const InputNorm& norm, const Weight& w, int64_t rows);
 // The same for grouped codes, x being rounded to bf16 in `workspace`, of few_rows_workspace_bytes.
 void gemv_grouped(Tensor x, const Weight& w, const float* bias, std::byte* workspace, Tensor y,
                   Stream stream);

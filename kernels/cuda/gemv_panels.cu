@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/panels.cuh"
 
 namespace sluice::cuda {
@@ -24,12 +25,14 @@ struct PanelsArgs {
   const std::byte* x;      // bf16, or codes of i8, in the order of fragments
   const float* unrounded;  // kStage: in the place of x
   int64_t x_stride;
+  RmsArgs norm;  // of the same
   InputScales x_scales;
   float* y;
   int64_t y_stride;
   int rows, cols, x_cols, tokens;
   Gating gating;
-  int width, second;  // as of GatedRows
+  int width, second;  // as of Fusion
+  bool adds;
   int panels, tiles;  // of a tile, which is what a block has at a time: 2, or 1 of few rows
 };
 
@@ -137,8 +140,26 @@ __device__ void finish_tile(const PanelsArgs& a, int tile, const T* partial, boo
     if (row >= end) continue;
     float value = sum_of(token, panel, r);
     if (a.width > 0) value = gated_value(a.gating, value, sum_of(token, 1, r), true);
-    a.y[token * a.y_stride + row] = value;
+    float* to = a.y + token * a.y_stride + row;
+    *to = a.adds ? *to + value : value;
   }
+}
+
+// Rows of x, as a block multiplies them: normed, where that is asked for, and rounded to bf16.
+template <DType kCodes>
+__device__ void stage_rows(const PanelsArgs& a, float* partial, uint16_t* staged) {
+  for (int token = 0; token < a.tokens; ++token) {
+    const float* from = a.unrounded + token * a.x_stride;
+    uint16_t* to = staged + token * a.x_cols;
+    if (a.norm.warps == 0) {
+      stage_row<kCellCols<kCodes>>(from, a.cols, to, a.x_cols);
+      continue;
+    }
+    const float scale = rms_scale(a.norm, from, a.cols, partial + token * kNormMostWarps);
+    stage_row<kCellCols<kCodes>>(from, a.cols, to, a.x_cols,
+                                 [&](int c, auto& v) { rms_columns(a.norm, c, scale, v); });
+  }
+  __syncthreads();
 }
 
 // Blocks take tiles in turn; a block's warps take steps of each in turn, the next of which is on
@@ -157,10 +178,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, kTiles == 1 ? 2 : 1)
   const auto* x = reinterpret_cast<const Element*>(a.x);
   if constexpr (kStage) {
     auto* staged = reinterpret_cast<uint16_t*>(memory + 2 * warps * a.tokens * kPairRows);
-    for (int token = 0; token < a.tokens; ++token)
-      stage_row<kCellCols<kCodes>>(a.unrounded + token * a.x_stride, a.cols,
-                                   staged + token * a.x_cols, a.x_cols);
-    __syncthreads();
+    stage_rows<kCodes>(a, memory, staged);
     x = staged;
   }
   x += static_cast<int>(threadIdx.x) % 4 * kStepLoads * kCellCols<kCodes>;
@@ -212,11 +230,12 @@ void launch_panels(PanelsArgs args, Stream stream) {
       : launch_early(gemv_panels_kernel<kCodes, kScales, 2, false, Element>, at, stream, args);
 }
 
-PanelsArgs args_of(const Weight& w, const float* bias, const GatedRows& gated, const Tensor& y) {
+PanelsArgs args_of(const Weight& w, const float* bias, const Fusion& fusion, const Tensor& y) {
   PanelsArgs args{};
-  args.gating = gated.gating;
-  args.width = static_cast<int>(gated.width);
-  args.second = static_cast<int>(gated.second);
+  args.gating = {fusion.activation.kind, fusion.activation.limit, fusion.activation.alpha, 1};
+  args.width = static_cast<int>(fusion.width);
+  args.second = static_cast<int>(fusion.second);
+  args.adds = fusion.adds;
   args.weight = w.data;
   args.panel_bytes = panel_bytes(w.format.dtype, w.cols);
   args.cells = static_cast<int>(args.panel_bytes / kCellBytes);
@@ -240,11 +259,11 @@ void launch_any(const PanelsArgs& args, const WeightFormat& format, Stream strea
   launch_panels<DType::f8_e4m3, ScaleKind::per_block, uint16_t>(args, stream);
 }
 
-void check_weight(const Weight& w, const GatedRows& gated) {
+void check_weight(const Weight& w, const Fusion& fusion) {
   check(w.format.layout == WeightLayout::packed && w.rows % kPanelRows == 0 &&
             reinterpret_cast<uintptr_t>(w.data) % kLaneBytes == 0 &&
-            gated.second % kPanelRows == 0 &&
-            gated.second + ceil_div(gated.width, kPanelRows) * kPanelRows <= w.rows,
+            fusion.second % kPanelRows == 0 &&
+            fusion.second + ceil_div(fusion.width, kPanelRows) * kPanelRows <= w.rows,
         "whole panels");
 }
 
@@ -252,44 +271,48 @@ void check_weight(const Weight& w, const GatedRows& gated) {
 
 static_assert(kStepCols<DType::f8_e4m3> == kScaleBlock, "a step of E4M3 has one scale");
 
-bool gemv_panels_rounds(Tensor x) {
-  const int64_t cols = ceil_div(x.cols, kMmaCols) * kMmaCols;
-  return x.rows <= kStagedTokens && x.rows * cols * 2 <= kStagedBytes && x.stride % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+bool gemv_panels_rounds(int64_t rows, int64_t cols) {
+  return rows <= kStagedTokens && rows * ceil_div(cols, kMmaCols) * kMmaCols * 2 <= kStagedBytes;
 }
 
-void gemv_panels(Tensor x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+bool gemv_panels_norms(const InputNorm& norm, const Weight& w, int64_t rows) {
+  return gemv_panels_rounds(rows, w.cols) && rms_fits(norm, w.cols);
+}
+
+void gemv_panels(Tensor x, const Weight& w, const float* bias, const Fusion& fusion, Tensor y,
                  Stream stream) {
-  check_weight(w, gated);
-  check(gemv_panels_rounds(x) && x.cols == w.cols && x.rows == y.rows, "rows that a block stages");
-  PanelsArgs args = args_of(w, bias, gated, y);
+  check_weight(w, fusion);
+  check(gemv_panels_rounds(x.rows, x.cols) && x.cols == w.cols && x.rows == y.rows,
+        "rows that a block stages");
+  PanelsArgs args = args_of(w, bias, fusion, y);
   args.unrounded = x.row<float>(0);
   args.x_stride = x.stride;
+  if (fusion.norm) args.norm = rms_args(*fusion.norm);
   args.x_cols = static_cast<int>(ceil_div(x.cols, kMmaCols) * kMmaCols);
   launch_any(args, w.format, stream);
 }
 
-void gemv_panels(Bf16Rows x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+void gemv_panels(Bf16Rows x, const Weight& w, const float* bias, const Fusion& fusion, Tensor y,
                  Stream stream) {
-  check_weight(w, gated);
+  check_weight(w, fusion);
   check(x.cell == cell_cols(w.format.dtype) && x.cols % kMmaCols == 0 && x.cols >= w.cols &&
             y.rows <= x.rows && x.rows <= 2 * kMmaTokens,
         "rows that fragments fit");
-  PanelsArgs args = args_of(w, bias, gated, y);
+  PanelsArgs args = args_of(w, bias, fusion, y);
   args.x = reinterpret_cast<const std::byte*>(x.data);
   args.x_scales = x.scales;
   args.x_cols = static_cast<int>(x.cols);
   launch_any(args, w.format, stream);
 }
 
-void gemv_panels(I8Rows x, const Weight& w, const float* bias, const GatedRows& gated, Tensor y,
+void gemv_panels(I8Rows x, const Weight& w, const float* bias, const Fusion& fusion, Tensor y,
                  Stream stream) {
-  check_weight(w, gated);
+  check_weight(w, fusion);
   check(w.format.dtype == DType::i8 && w.format.scales == ScaleKind::per_row &&
             x.cell == cell_cols(DType::i8) && x.cols % kMmaCols == 0 && x.cols >= w.cols &&
             w.cols <= kMostI8Cols && y.rows <= 2 * kMmaTokens,
         "a few rows times i8 codes");
-  PanelsArgs args = args_of(w, bias, gated, y);
+  PanelsArgs args = args_of(w, bias, fusion, y);
   args.x = reinterpret_cast<const std::byte*>(x.data);
   args.x_scales = {x.scales};
   args.x_cols = static_cast<int>(x.cols);

@@ -15,6 +15,11 @@ bool takes_fragments(const Weight& w, Compute compute) {
          (compute == Compute::bf16 || w.format.quantized_input || w.format.dtype == DType::i8);
 }
 
+// Returns whether numbers of x are rounded to bf16, and no more.
+bool multiplies_as_they_are(const Weight& w) {
+  return !w.format.quantized_input && w.format.dtype != DType::i8;
+}
+
 void check_few_rows(const Tensor& x, const Weight& w, Compute compute, const Tensor& y) {
   check(!w.is_meta() && w.format.layout == layout_of(MatrixLayout::by_codes, w.format),
         "a resident weight in the layout that its codes have");
@@ -33,10 +38,12 @@ int64_t most_rows(const Weight& w, Compute compute) {
   return is_grouped(w.format) || takes_fragments(w, compute) ? kFewRows : kAny;
 }
 
-bool gated_fits(const Weight& w, int64_t second, const ActivationParams& activation,
-                Compute compute) {
-  return takes_fragments(w, compute) && second % kPanelRows == 0 &&
-         activation.kind != Activation::xielu;
+bool fusion_fits(const Weight& w, int64_t rows, const Fusion& fusion, Compute compute) {
+  const bool gated = fusion.width > 0;
+  return rows <= kFewRows && takes_fragments(w, compute) &&
+         (!gated ||
+          (fusion.second % kPanelRows == 0 && fusion.activation.kind != Activation::xielu)) &&
+         (!fusion.norm || (multiplies_as_they_are(w) && gemv_panels_norms(*fusion.norm, w, rows)));
 }
 
 uint64_t few_rows_workspace_bytes(int64_t cols) {
@@ -45,9 +52,10 @@ uint64_t few_rows_workspace_bytes(int64_t cols) {
 }
 
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
-                     std::byte* workspace, Tensor y, Stream stream, const GatedRows& gated) {
+                     std::byte* workspace, Tensor y, Stream stream, const Fusion& fusion) {
   check_few_rows(x, w, compute, y);
-  check(gated.width == 0 || takes_fragments(w, compute), "a gate that fragments fit");
+  const bool fuses = fusion.norm || fusion.width > 0 || fusion.adds;
+  check(!fuses || fusion_fits(w, x.rows, fusion, compute), "a fusion that fragments fit");
   if (y.rows == 0 || y.cols == 0) return;
   if (is_grouped(w.format)) {
     if (compute == Compute::bf16 && gemv_grouped_fits(w))
@@ -62,10 +70,12 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
   if (w.format.dtype == DType::i8) {
     const I8Rows rounded{reinterpret_cast<int8_t*>(workspace), cols, scales, cell};
     round_rows_i8(x, rounded, stream);
-    return gemv_panels(rounded, w, bias, gated, y, stream);
+    return gemv_panels(rounded, w, bias, fusion, y, stream);
   }
-  if (!w.format.quantized_input && gemv_panels_rounds(x))
-    return gemv_panels(x, w, bias, gated, y, stream);
+  const bool aligned = x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+  check(aligned || !fusion.norm, "rows that are normed begin at multiples of 16 bytes");
+  if (aligned && multiplies_as_they_are(w) && gemv_panels_rounds(x.rows, x.cols))
+    return gemv_panels(x, w, bias, fusion, y, stream);
   Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), x.rows, cols, {}};
   rounded.cell = cell;
   if (w.format.quantized_input) {
@@ -76,7 +86,7 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
     }
   }
   round_rows_bf16(x, rounded, stream);
-  gemv_panels(rounded, w, bias, gated, y, stream);
+  gemv_panels(rounded, w, bias, fusion, y, stream);
 }
 
 }  // namespace sluice::cuda

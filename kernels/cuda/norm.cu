@@ -1,14 +1,12 @@
 #include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/element.h"
-#include "kernels/cuda/ops.h"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/simt.h"
 #include "kernels/launch_checks.h"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr uint32_t kMostThreads = 512;
+constexpr uint32_t kMostThreads = kNormMostWarps * 32;
 constexpr int kHeld = 4;  // vectors of a row that a thread keeps from one pass to the next
 
 struct NormArgs {
@@ -125,7 +123,7 @@ void launch_norm(Tensor x, Tensor by, const Weight& weight, const NormParams& pa
                       cols,
                       params.eps};
   auto with = [&](auto dtype, auto width) {
-    const uint32_t threads = block_threads(cols / width, kMostThreads);
+    const uint32_t threads = norm_threads(cols, width);
     const auto parts = static_cast<uint32_t>(x.cols / cols);
     const Launch at{{static_cast<uint32_t>(x.rows), parts}, {threads}, threads / 32 * 4};
     launch_early(norm_kernel<dtype(), width(), kAdd, kLayer>, at, stream, args);

@@ -58,17 +58,10 @@ struct Gating {
   float limit = 0, alpha = 0;  // of clamped_swiglu
   float multiplier = 1;
 };
-// The gate's rows of a weight are the first `width`, and its factor's those from `second` on.
-struct GatedRows {
-  Gating gating = {};
-  int64_t width = 0;  // 0: a product is stored as it is
-  int64_t second = 0;
-};
-// Returns whether linear_few_rows can store what is made of both in the place of the gate.
-bool gated_fits(const Weight& w, int64_t second, const ActivationParams& activation,
-                Compute compute);
+// Returns whether linear_few_rows computes the fusion of so many rows.
+bool fusion_fits(const Weight& w, int64_t rows, const Fusion& fusion, Compute compute);
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
-                     std::byte* workspace, Tensor y, Stream stream, const GatedRows& gated = {});
+                     std::byte* workspace, Tensor y, Stream stream, const Fusion& fusion = {});
 
 // workspace: heads_workspace_bytes(columns of the weight), for weights in groups.
 uint64_t heads_workspace_bytes(int64_t head_cols);
@@ -134,10 +127,20 @@ struct DecodeRows {
   int64_t longest = 0;
   int32_t* arrived = nullptr;  // [n][heads], zeros before and after: counters of attention_decode
 };
+// Rows' keys and values, which are not in the cache yet: attention_decode rotates queries and keys
+// as rope_store_kv() does, and stores them.
+struct NewTokens {
+  Tensor keys, values;
+  RopePairing pairing = RopePairing::halves;
+  Tensor cos, sin;
+  const int64_t* slots = nullptr;
+};
 uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest);
+// With `tokens` each row is of a sequence of its own.
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
-                      std::byte* workspace, Tensor out, Stream stream);
+                      std::byte* workspace, Tensor out, Stream stream,
+                      const NewTokens* tokens = nullptr);
 
 // The same of any cache, for prompts, too, and to positions that are chosen: `longest` is then the
 // most that any row has of them.

@@ -165,10 +165,15 @@ __device__ inline Vec<T, 4> rows_of_token(const T (&sums)[2][4], int which) {
 }
 
 // A row of x, rounded to bf16, to shared memory, in the order of fragments, by the whole block;
-// zeros behind its columns.
-template <int kCell>
-__device__ inline void stage_row(const float* from, int cols, uint16_t* to, int to_cols) {
-  constexpr int kColumns = 4;
+// zeros behind its columns. change(c, values): what is done to columns from c on before.
+constexpr int kStagedColumns = 4;
+struct Unchanged {
+  __device__ void operator()(int, Vec<float, kStagedColumns>&) const {}
+};
+template <int kCell, class Change = Unchanged>
+__device__ inline void stage_row(const float* from, int cols, uint16_t* to, int to_cols,
+                                 Change change = {}) {
+  constexpr int kColumns = kStagedColumns;
 #pragma unroll 4
   for (int c = static_cast<int>(threadIdx.x) * kColumns; c < to_cols;
        c += static_cast<int>(blockDim.x) * kColumns) {
@@ -179,6 +184,7 @@ __device__ inline void stage_row(const float* from, int cols, uint16_t* to, int 
       for (int i = 0; i < kColumns; ++i)
         if (c + i < cols) x.at[i] = from[c + i];
     }
+    if (c < cols) change(c, x);
     const uint32_t low = bf16x2_from_floats(x.at[0], x.at[1]);
     const uint32_t high = bf16x2_from_floats(x.at[2], x.at[3]);
     if constexpr (kCell == 4) {

@@ -25,6 +25,10 @@ int64_t launched_length(int64_t longest, int64_t most) {
   return std::max(needed, std::min(wider, ceil_div(most, kPartition))) * kPartition;
 }
 
+bool are_apart(std::span<const SequenceChunk> chunks) {
+  return std::ranges::all_of(chunks, [](const SequenceChunk& c) { return c.rows == 1; });
+}
+
 uint64_t StepUpload::bytes(const WorkspaceNeeds& n) {
   int64_t table = ceil_div(n.longest, n.block_size) + 1;
   uint64_t group = array_bytes(n.max_rows, sizeof(int64_t)) +
@@ -112,7 +116,7 @@ std::optional<LaunchShape> StepUpload::launches(std::span<const SequenceChunk> c
     if (c.rows >= kPrefillRows) return std::nullopt;
     longest = std::max(longest, c.first_position + c.rows);
   }
-  return LaunchShape{rows, launched_length(longest, longest_)};
+  return LaunchShape{rows, launched_length(longest, longest_), are_apart(chunks)};
 }
 
 StepRows StepUpload::upload(const StepRows& rows) {

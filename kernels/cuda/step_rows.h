@@ -33,6 +33,10 @@ inline constexpr int64_t kPrefillRows = 16;
 // seldom change a launch. Blocks of partitions that no row has end at once.
 int64_t launched_length(int64_t longest, int64_t most);
 
+// Returns whether each row is of a sequence of its own, so that none attends to what is stored with
+// it.
+bool are_apart(std::span<const SequenceChunk> chunks);
+
 // Uploads a step's rows. Lists that all rows need lie at places that depend on the number of rows
 // only. The tables follow, whose lengths no op needs, and then lists that only prompts need.
 class StepUpload {

@@ -1,8 +1,7 @@
 // Reshape-and-cache: new keys and values into their blocks, rounded or quantized.
 #include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/element.h"
-#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/rope.cuh"
+#include "kernels/cuda/store_kv.cuh"
 #include "kernels/launch_checks.h"
 
 namespace sluice::cuda {
@@ -10,63 +9,13 @@ namespace {
 
 constexpr uint32_t kWarpsOfBlock = 4;
 
-struct StoreArgs {
-  const float* from[2];  // keys, values
-  int64_t stride[2];
-  std::byte* to[2];
-  float scale[2];  // of the layer; 0: one for each token and head
-  const int64_t* slots;
-  int64_t block_stride;  // bytes
-  int block_size, heads;
-  int dim[2];  // elements of a head
-};
-
-// The scale of one head of one token, which the warp also writes behind the block's elements.
-template <DType kDType>
-__device__ float token_scale(const float* x, int dim, float* stored) {
-  float top = 0;
-  for (int d = static_cast<int>(threadIdx.x); d < dim; d += 32) {
-    const float magnitude = fabsf(x[d]);
-    if (magnitude < std::bit_cast<float>(kFloatInfinityBits)) top = fmaxf(top, magnitude);
-  }
-  top = warp_reduce(top, Larger{});
-  float scale = top / Element<kDType>::kMax;
-  scale = scale > 0 ? scale : 1.0f;
-  if (threadIdx.x == 0) *stored = scale;
-  return scale;
-}
-
-// A warp (x) stores one head of row blockIdx.x: of its keys (0) or values (1).
-template <DType kDType>
-__device__ void store_head(const StoreArgs& a, int which, int head) {
-  using Code = typename Element<kDType>::Code;
-  const int64_t slot = a.slots[blockIdx.x];
-  if (slot < 0) return;
-  auto of = [which](const auto& both) { return which == 0 ? both[0] : both[1]; };
-  const int dim = of(a.dim);
-  const float* from = of(a.from) + blockIdx.x * of(a.stride) + int64_t{head} * dim;
-  std::byte* block = of(a.to) + slot / a.block_size * a.block_stride;
-  const int64_t token = int64_t{head} * a.block_size + slot % a.block_size;  // in the block
-  auto* to = reinterpret_cast<Code*>(block) + token * dim;
-  float scale = 1;
-  if constexpr (sizeof(Code) == 1) {
-    const int64_t elements = int64_t{a.heads} * a.block_size * dim;
-    scale = of(a.scale);
-    if (scale == 0) {
-      scale = token_scale<kDType>(from, dim, reinterpret_cast<float*>(block + elements) + token);
-    }
-  }
-  for (int d = static_cast<int>(threadIdx.x); d < dim; d += 32) {
-    to[d] = Element<kDType>::encode(from[d] / scale);
-  }
-}
-
 // Blocks: token, heads, keys or values.
 template <DType kDType>
 __global__ void __launch_bounds__(kWarpsOfBlock * 32) store_kernel(StoreArgs a) {
   wait_for_earlier();
   const int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
-  if (head < a.heads) store_head<kDType>(a, static_cast<int>(blockIdx.z), head);
+  const int which = static_cast<int>(blockIdx.z);
+  if (head < a.heads) store_head<kDType>(a, which, head, head_of(a, which, head));
 }
 
 struct Rotated {
@@ -93,24 +42,8 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) rope_store_kernel(Rotated 
   }
   if (query) return;
   __syncwarp();  // other lanes store what this one has rotated
-  store_head<kDType>(a, which, head - which * a.heads);
-}
-
-StoreArgs store_args(const Tensor& keys, const Tensor& values, const int64_t* slots,
-                     const KvCache& cache) {
-  check_paged_cache(cache);
-  check(keys.rows == values.rows && keys.cols == cache.kv_heads * cache.key_dim &&
-            values.cols == cache.kv_heads * cache.value_dim,
-        "store_kv: a row has all heads");
-  return {{keys.row<float>(0), values.row<float>(0)},
-          {keys.stride, values.stride},
-          {cache.keys, cache.values},
-          {cache.key_scale, cache.value_scale},
-          slots,
-          cache.block_stride,
-          static_cast<int>(cache.block_size),
-          static_cast<int>(cache.kv_heads),
-          {static_cast<int>(cache.key_dim), static_cast<int>(cache.value_dim)}};
+  head -= which * a.heads;
+  store_head<kDType>(a, which, head, head_of(a, which, head));
 }
 
 Launch warp_a_head(int64_t rows, int64_t heads, uint32_t kinds) {

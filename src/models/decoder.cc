@@ -195,18 +195,34 @@ const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
                           NormTensors{spec.weight, spec.bias});
 }
 
-// y is whole panels wide, and may begin where x does.
+bool DecoderLayer::adds(size_t branch, const Context& context, int64_t rows) const {
+  const Branch& b = branches_[branch];
+  const bool beside =
+      b.input != BranchInput::stream ||
+      (branch + 1 < branches_.size() && branches_[branch + 1].input != BranchInput::stream);
+  if (beside || b.output_norm != nullptr || b.stream_norm != nullptr || b.multiplier != 1 ||
+      b.experts != nullptr)
+    return false;
+  const Linear* last = b.mlp != nullptr ? &b.mlp->down() : b.mixer->output();
+  return last != nullptr && last->adds(context, rows);
+}
+
+// to.y is whole panels wide, and may begin where the input or its norm does.
 void DecoderLayer::compute(const Branch& branch, const Context& context, const Batch& batch,
-                           const Activations& act, Tensor x, Tensor y) const {
-  if (branch.input_multiplier != 1) context.kernels.scale(x, branch.input_multiplier, nullptr);
-  if (branch.mlp != nullptr) {
-    branch.mlp->forward(context, act, x, y);
-  } else if (branch.experts != nullptr) {
-    branch.experts->forward(context, act, x, y);
-  } else {
-    branch.mixer->forward(context, {batch.rows, batch.mixers[branch.caches]}, act, x, y);
+                           const Activations& act, const RowsIn& from, const RowsOut& to) const {
+  RowsIn input = from;
+  if (branch.input_multiplier != 1) {
+    input = from.read(context.kernels);
+    context.kernels.scale(input.rows, branch.input_multiplier, nullptr);
   }
-  const Tensor out = y.columns(0, hidden_size_);
+  if (branch.mlp != nullptr) {
+    branch.mlp->forward(context, act, input, to);
+  } else if (branch.experts != nullptr) {
+    branch.experts->forward(context, act, input.read(context.kernels), to.y);
+  } else {
+    branch.mixer->forward(context, {batch.rows, batch.mixers[branch.caches]}, act, input, to);
+  }
+  const Tensor out = to.y.columns(0, hidden_size_);
   if (branch.output_norm != nullptr) branch.output_norm->forward(context.kernels, out, out);
   if (branch.multiplier != 1) context.kernels.scale(out, branch.multiplier, nullptr);
 }
@@ -218,20 +234,25 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
   const int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows), wide = act.normed(rows);
   Tensor normed = wide.columns(0, hidden_size_);
-  // Returns what a branch reads: the residual stream through `norm`, put into `to`, or as it is.
-  auto read = [&](const Norm* norm, Tensor to) {
-    if (norm != nullptr && delta) norm->forward_add(kernels, residual, normed, to);
-    if (norm != nullptr && !delta) norm->forward(kernels, residual, to);
-    if (norm == nullptr && delta) kernels.add(residual, normed);
-    delta = false;
-    return norm != nullptr ? to : residual;
+  // Returns what a branch reads: the residual stream through `norm`, with room for it in `to`, or
+  // as it is.
+  auto input = [&](const Norm* norm, Tensor to) -> RowsIn {
+    const bool added = std::exchange(delta, false);
+    if (added && norm == nullptr) kernels.add(residual, normed);
+    if (!added || norm == nullptr) return {residual, norm, to};
+    norm->forward_add(kernels, residual, normed, to);
+    return to;
   };
   for (size_t i = 0; i < branches_.size(); ++i) {
     const Branch& branch = branches_[i];
     const Branch* other = i + 1 < branches_.size() ? &branches_[i + 1] : nullptr;
     if (other == nullptr || other->input == BranchInput::stream) {
-      const Tensor x = read(branch.norm, normed);
-      compute(branch, context, batch, act, x, wide);
+      const RowsIn from = input(branch.norm, normed);
+      if (adds(i, context, rows)) {
+        compute(branch, context, batch, act, from, {act.wide_residual(rows, wide.cols), true});
+        continue;
+      }
+      compute(branch, context, batch, act, from, wide);
       if (branch.stream_norm != nullptr) {
         kernels.add(residual, normed);
         branch.stream_norm->forward(kernels, residual, residual);
@@ -239,8 +260,8 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
       }
     } else {  // both read the stream as it is before either is added
       Tensor beside = act.beside(rows).columns(0, hidden_size_);
-      read(branch.norm, beside);
-      read(other->norm != nullptr ? other->norm : branch.norm, normed);
+      input(branch.norm, beside).read(kernels);
+      input(other->norm != nullptr ? other->norm : branch.norm, normed).read(kernels);
       compute(branch, context, batch, act, beside, act.beside(rows));
       compute(*other, context, batch, act, normed, wide);
       if (other->sum_norm != nullptr) {
@@ -254,7 +275,7 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
     delta = true;
   }
   if (scalar_ == nullptr) return;
-  kernels.add(residual, normed);
+  if (delta) kernels.add(residual, normed);
   kernels.scale(residual, 1, reinterpret_cast<const float*>(scalar_->value.data));
 }
 
@@ -408,12 +429,13 @@ void CausalLM::forward(const Context& context, const Batch& batch, const Activat
     return output_projection_->forward(context, normed,
                                        act.wide_residual(rows, spec_.embedding_size));
   }
-  const bool delta =
-      i > 0 ? layers_[i - 1]->leaves_delta() : embedding_ != nullptr && embedding_->leaves_delta();
+  const bool delta = i > 0 ? layers_[i - 1]->leaves_delta(context, rows)
+                           : embedding_ != nullptr && embedding_->leaves_delta();
   if (i < layers_.size()) {
     layers_[i]->forward(context, batch, act, delta);
     const bool ends_stage = norm_ == nullptr && i + 1 == layers_.size();
-    if (ends_stage && layers_[i]->leaves_delta()) context.kernels.add(act.residual(rows), normed);
+    if (ends_stage && layers_[i]->leaves_delta(context, rows))
+      context.kernels.add(act.residual(rows), normed);
     return;
   }
   if (delta) return norm_->forward_add(context.kernels, act.residual(rows), normed, normed);

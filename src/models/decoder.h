@@ -55,8 +55,9 @@ class DecoderLayer : public Module {
   DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_mixer, Rank rank);
   // If `delta`, act.normed holds a value still to be added to the residual stream; on return it
   // does if leaves_delta().
-  bool leaves_delta() const {
-    return scalar_ == nullptr && branches_.back().stream_norm == nullptr;
+  bool leaves_delta(const Context& context, int64_t rows) const {
+    return scalar_ == nullptr && branches_.back().stream_norm == nullptr &&
+           !adds(branches_.size() - 1, context, rows);
   }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
@@ -81,7 +82,9 @@ class DecoderLayer : public Module {
   void check_beside(BranchInput input) const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,
-               const Activations& act, Tensor x, Tensor y) const;
+               const Activations& act, const RowsIn& from, const RowsOut& to) const;
+  // Returns whether a branch's last product is added to the residual stream at once.
+  bool adds(size_t branch, const Context& context, int64_t rows) const;
 
   int64_t hidden_size_;
   std::vector<Branch> branches_;

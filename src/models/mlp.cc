@@ -59,28 +59,28 @@ void Mlp::forward_on_host(const Context& context, const Activations& act, Tensor
   copy_rows(y, output, stream);
 }
 
-void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {
-  if (context.host != nullptr && !context.on_host && is_on_host(x.rows))
-    return forward_on_host(context, act, x, y);
-  Tensor inner = act.mlp(x.rows).columns(0, up_->outputs());
+void Mlp::forward(const Context& context, const Activations& act, const RowsIn& from,
+                  const RowsOut& to) const {
+  const int64_t rows = from.rows.rows;
+  if (context.host != nullptr && !context.on_host && is_on_host(rows))
+    return forward_on_host(context, act, from.read(context.kernels), to.y);
+  Tensor inner = act.mlp(rows).columns(0, up_->outputs());
   const ActivationParams activation{.kind = spec_.activation,
                                     .values = float_data(values_),
                                     .limit = spec_.limit,
                                     .alpha = spec_.alpha};
   Tensor first = up_->part(inner, 0);
   const bool gated = spec_.up.parts.size() > 1 && !spec_.times_layer_input;
-  if (gated && spec_.gate_multiplier == 1 && up_->weight().is_resident()) {
-    context.kernels.linear_activate(x, up_->weight().value, float_data(up_->bias()), first.cols,
-                                    up_->part_begin(1), activation, inner);
-    return down_->forward(context, first, y);
-  }
-  up_->forward(context, x, inner);
+  if (gated && spec_.gate_multiplier == 1 &&
+      up_->forward_activated(context, from, first.cols, activation, inner))
+    return down_->forward(context, first, to);
+  up_->forward(context, from, inner);
   if (spec_.gate_multiplier != 1) context.kernels.scale(first, spec_.gate_multiplier, nullptr);
   Tensor second = spec_.up.parts.size() > 1 ? up_->part(inner, 1) : Tensor{};
   if (spec_.times_layer_input)
-    second = act.layer_inputs(x.rows).columns(layer_input_.begin, layer_input_.count);
+    second = act.layer_inputs(rows).columns(layer_input_.begin, layer_input_.count);
   context.kernels.activate(activation, first, second, first);
-  down_->forward(context, first, y);
+  down_->forward(context, first, to);
 }
 
 }  // namespace sluice

@@ -11,8 +11,10 @@ class Mlp : public Module {
  public:
   // `spec` outlives it.
   Mlp(const MlpSpec& spec, ModulePlace place, int64_t hidden_size, Rank rank);
-  // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
-  void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
+  // Rows of hidden_size columns → to.y, whole panels wide, which may begin where the input or its
+  // norm does.
+  void forward(const Context& context, const Activations& act, const RowsIn& from,
+               const RowsOut& to) const;
   // Says that it is a router's expert, which a share of the tokens uses.
   void set_expert(int64_t number, double share);
 

@@ -68,9 +68,40 @@ void Linear::multiply_parts(const Context& context, Tensor x, const float* bias,
   }
 }
 
-void Linear::forward(const Context& context, Tensor x, Tensor y) const {
+bool Linear::fuses(const Context& context, int64_t rows, const Fusion& fusion) const {
+  return !adds_up_ && !context.on_host && weight_->is_resident() &&
+         context.kernels.fuses(weight_->value, rows, fusion);
+}
+
+bool Linear::adds(const Context& context, int64_t rows) const {
+  return fuses(context, rows, {.norm = {}, .activation = {}, .adds = true});
+}
+
+bool Linear::forward_activated(const Context& context, const RowsIn& input, int64_t width,
+                               const ActivationParams& activation, Tensor y) const {
+  Fusion fusion{.norm = input.norm != nullptr ? input.norm->of_input() : std::nullopt,
+                .width = width,
+                .second = part_begin(1),
+                .activation = activation};
+  const bool norms = fusion.norm && fuses(context, y.rows, fusion);
+  if (!norms) fusion.norm.reset();
+  if (!norms && !fuses(context, y.rows, fusion)) return false;
+  context.kernels.fused_linear(norms ? input.rows : input.read(context.kernels), weight_->value,
+                               float_data(bias_), fusion, y);
+  return true;
+}
+
+void Linear::forward(const Context& context, const RowsIn& input, const RowsOut& output) const {
   const bool adds_bias = bias_ != nullptr && (!adds_up_ || context.group.rank().rank == 0);
   const float* bias = adds_bias ? reinterpret_cast<const float*>(bias_->value.data) : nullptr;
+  const Tensor y = output.y;
+  const Fusion fusion{.norm = input.norm != nullptr ? input.norm->of_input() : std::nullopt,
+                      .activation = {},
+                      .adds = output.adds};
+  if ((fusion.norm || fusion.adds) && fuses(context, y.rows, fusion))
+    return context.kernels.fused_linear(input.rows, weight_->value, bias, fusion, y);
+  check(!output.adds, "a product that can be added");
+  const Tensor x = input.read(context.kernels);
   if (weight_->is_loaded() || weight_->parts.empty()) {
     multiply(context, x, *weight_, bias, y);
   } else {
@@ -123,6 +154,17 @@ void Norm::forward(const Kernels& kernels, Tensor x, Tensor y) const {
     kernels.norm(x.columns(first, w.cols), w, params(), y.columns(first, w.cols));
     w.data += w.cols * static_cast<int64_t>(sizeof(float));
   }
+}
+
+std::optional<InputNorm> Norm::of_input() const {
+  if (own_weights_) return std::nullopt;
+  return InputNorm{weight(), params()};
+}
+
+Tensor RowsIn::read(const Kernels& kernels) const {
+  if (norm == nullptr) return rows;
+  norm->forward(kernels, rows, normed);
+  return normed;
 }
 
 void Norm::forward_part(const Kernels& kernels, Tensor x, Tensor sums, Tensor y) const {

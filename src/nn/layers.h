@@ -2,6 +2,7 @@
 // when it is built, and computes with them once they are resident.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,28 @@ struct LinearPart {
   Shard shard = Shard::whole();
   View view = {};     // of the weight; the bias has the same outputs of a vector
   bool bare = false;  // the weight is `source`, and the bias has "_bias" behind it
+};
+
+class Norm;
+
+// Rows that a layer reads: as they are, or what `norm` makes of them, for which `normed` has room.
+struct RowsIn {
+  RowsIn(Tensor x) : rows(x) {}
+  RowsIn(Tensor x, const Norm* by, Tensor room) : rows(x), norm(by), normed(room) {}
+  // Computes the norm, where there is one.
+  Tensor read(const Kernels& kernels) const;
+
+  Tensor rows;
+  const Norm* norm = nullptr;
+  Tensor normed;
+};
+
+// The place of what a layer makes, in which it is stored, or to which it is added.
+struct RowsOut {
+  RowsOut(Tensor to, bool is_added = false) : y(to), adds(is_added) {}
+
+  Tensor y;
+  bool adds;
 };
 
 // y = x w^T + b. The outputs of several parts that read the same input lie side by side in y, each
@@ -40,7 +63,13 @@ class Linear : public Module {
     return y.columns(part_begin(index), part_size(index));
   }
 
-  void forward(const Context& context, Tensor x, Tensor y) const;
+  void forward(const Context& context, const RowsIn& input, const RowsOut& output) const;
+  // The first `width` columns of y = activation(them) * those of part 1, and other columns
+  // undefined, where that is one pass; if not, returns false, and nothing is done.
+  bool forward_activated(const Context& context, const RowsIn& input, int64_t width,
+                         const ActivationParams& activation, Tensor y) const;
+  // Returns whether a product of so many rows can be added to what y has.
+  bool adds(const Context& context, int64_t rows) const;
 
   const Param& weight() const { return *weight_; }
   const Param* bias() const { return bias_; }  // null: none
@@ -49,6 +78,7 @@ class Linear : public Module {
 
  private:
   void multiply_parts(const Context& context, Tensor x, const float* bias, Tensor y) const;
+  bool fuses(const Context& context, int64_t rows, const Fusion& fusion) const;
 
   Param* weight_;
   Param* bias_ = nullptr;
@@ -76,6 +106,8 @@ class Norm : public Module {
   void forward_part(const Kernels& kernels, Tensor x, Tensor sums, Tensor y) const;
   // residual += x; y = norm(residual)
   void forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const;
+  // The norm of whole rows, for a layer that computes it; nullopt: of heads.
+  std::optional<InputNorm> of_input() const;
 
  private:
   NormParams params() const;  // with the bias where it is now

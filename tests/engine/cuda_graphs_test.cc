@@ -3,6 +3,7 @@
 // kernels had when they were recorded.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -147,6 +148,27 @@ TEST(CudaGraphs, AStepThatIsLaunchedAgainReadsItsOwnPositions) {
   }
   EXPECT_EQ(results[1], results[0]);
   EXPECT_NE(results[1][2], results[1][3]);
+}
+
+// Rows of one sequence attend to each other, those of two do not: the graph of one is not launched
+// for the other.
+TEST(CudaGraphs, RowsOfOneSequenceAreNotThoseOfTwo) {
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
+  std::vector<std::vector<float>> results[2];
+  for (bool graphs : {false, true}) {
+    Loaded loaded(with({}, graphs), 3, 40);
+    Runner& runner = loaded.runner();
+    loaded.generate({request(1, 6, 6), request(2, 4, 6)});
+    EXPECT_GE(loaded.graphs().captured, graphs ? 1 : 0);
+    Sequence sequence = runner.new_sequence();
+    for (int32_t id = 1; id < 7; id += 2) {
+      const std::array ids{id, id + 1};
+      const Tensor logits = runner.logits(runner.decode(sequence, ids));
+      const float* last = logits.row<float>(logits.rows - 1);
+      results[graphs ? 1 : 0].emplace_back(last, last + logits.cols);
+    }
+  }
+  EXPECT_EQ(results[1], results[0]);
 }
 
 // A sequence that grows beyond what its graph was launched for gets another one.

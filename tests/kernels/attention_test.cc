@@ -231,6 +231,52 @@ TEST_P(StoreKv, RopeAndStoreAreThreeInOne) {
   }
 }
 
+// A new token, or several of one sequence: the cache and the sums are those of a store before
+// attention.
+TEST_P(StoreKv, RopeStoreAndAttentionAreTwoInOne) {
+  Random random("StoreKv.RopeStoreAndAttentionAreTwoInOne");
+  for (const auto& [shape, rope_dim] : {std::pair{Shape{8, 1, 3, 4}, 8},
+                                        {Shape{64, 2, 4, 16}, 64},
+                                        {Shape{40, 1, 12, 8}, 20},
+                                        {Shape{24, 2, 1, 16, 40}, 24}}) {
+    for (DType dtype : {DType::bf16, DType::f32, DType::f8_e4m3}) {
+      if (test::leaves_out(random)) continue;
+      const int64_t length = random.one_of(3) ? random.between(513, 530) : random.between(4, 60);
+      const int64_t queries = shape.kv_heads * shape.group;
+      Cache cache(shape, dtype, length, random, random.one_of(2) ? 0.02f : 0);
+      Matrix old_keys = Matrix::random(length, shape.kv_heads * shape.key_dim, random);
+      Matrix old_values = Matrix::random(length, shape.kv_heads * shape.values(), random);
+      Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 3, length), 2);
+      cache.store(*backend.kernels, old_keys, old_values, length);
+      const int64_t rows = random.one_of(3) ? 3 : 1;  // the last tokens
+      const std::vector<SequenceChunk> chunks{cache.chunk(0, rows, length - rows)};
+      std::vector<int64_t> slots;
+      for (int64_t r = 0; r < rows; ++r) slots.push_back(cache.slot(length - rows + r));
+      Matrix q = Matrix::random(rows, queries * shape.key_dim, random);
+      Matrix k = Matrix::random(rows, shape.kv_heads * shape.key_dim, random);
+      Matrix v = Matrix::random(rows, shape.kv_heads * shape.values(), random);
+      Matrix cos = Matrix::random(rows, rope_dim / 2, random);
+      Matrix sin = Matrix::random(rows, rope_dim / 2, random);
+      const AttentionParams params{.scale = 0.2f};
+      Matrix out(rows, queries * shape.values()), expected = out;
+      Matrix q2 = q, k2 = k;
+      const std::vector<std::byte> before(cache.pages.get(), cache.pages.get() + cache.bytes);
+      backend->rope_store_kv(q2.tensor(), k2.tensor(), v.tensor(), RopePairing::halves,
+                             cos.tensor(), sin.tensor(), slots, cache.view);
+      backend->paged_attention(q2.tensor(), cache.view, {chunks, slots}, params, expected.tensor());
+      const std::vector<std::byte> stored(cache.pages.get(), cache.pages.get() + cache.bytes);
+      std::memcpy(cache.pages.get(), before.data(), cache.bytes);
+      backend->rope_store_attend(q.tensor(), k.tensor(), v.tensor(), RopePairing::halves,
+                                 cos.tensor(), sin.tensor(), cache.view, {chunks, slots}, params,
+                                 out.tensor());
+      SCOPED_TRACE(
+          fmt::format("{} {} length {} rows {}", shape.key_dim, dtype_name(dtype), length, rows));
+      EXPECT_EQ(std::memcmp(cache.pages.get(), stored.data(), cache.bytes), 0);
+      EXPECT_TRUE(same_bits(out, expected));
+    }
+  }
+}
+
 TEST_P(StoreKv, AnFp8ScaleMakesTheLargestElementTheLargestCode) {
   Backend backend(GetParam(), Compute::bf16, {});
   Random random("StoreKv.AnFp8ScaleMakesTheLargestElementTheLargestCode");

@@ -12,6 +12,7 @@ namespace sluice {
 namespace {
 
 using test::Backend;
+using test::encoded;
 using test::Kind;
 using test::kKinds;
 using test::Matrix;
@@ -74,38 +75,81 @@ TEST_P(Linear, EqualsTheProductInFloat64) {
   }
 }
 
-// A gate and its factor, whose rows are those of one weight, each from a panel's border on.
-TEST_P(Linear, AnActivatedProductHasTheBitsOfItsParts) {
-  Random random("Linear.AnActivatedProductHasTheBitsOfItsParts");
+Matrix of_columns(const Matrix& x, int64_t columns) {
+  Matrix some(x.rows(), columns);
+  for (int64_t i = 0; i < x.rows() * columns; ++i)
+    some.at(i / columns, i % columns) = x.at(i / columns, i % columns);
+  return some;
+}
+
+// y as `fusion` says, by an op for each of its parts.
+void compute_in_parts(const Backend& backend, Matrix x, const Weight& w, const float* bias,
+                      const Fusion& fusion, Matrix& y) {
+  if (fusion.norm) backend->norm(x.tensor(), fusion.norm->weight, fusion.norm->params, x.tensor());
+  Matrix product(y.rows(), y.cols());
+  backend->linear(x.tensor(), w, bias, product.tensor());
+  if (fusion.adds) return backend->add(y.tensor(), product.tensor());
+  if (fusion.width == 0) {
+    y = product;
+    return;
+  }
+  Matrix gate = of_columns(product, fusion.width), factor(y.rows(), fusion.width);
+  for (int64_t r = 0; r < y.rows(); ++r)
+    for (int64_t c = 0; c < fusion.width; ++c) factor.at(r, c) = product.at(r, fusion.second + c);
+  backend->activate(fusion.activation, gate.tensor(), factor.tensor(), gate.tensor());
+  for (int64_t r = 0; r < y.rows(); ++r)
+    for (int64_t c = 0; c < fusion.width; ++c) y.at(r, c) = gate.at(r, c);
+}
+
+// A gate and its factor, whose rows are those of one weight, each from a panel's border on; or a
+// sum.
+Fusion random_fusion(bool gated, Random& random) {
   constexpr Activation kActivations[] = {Activation::silu, Activation::gelu_tanh,
                                          Activation::clamped_swiglu};
-  for (const Kind& kind : kKinds) {
-    const int64_t width = random.between(1, 50), second = ceil_div(width, kPanelRows) * kPanelRows;
-    const int64_t cols = random.one_of(2) ? 16 * random.between(1, 40) : random.between(1, 300);
-    const int64_t n = random.between(1, GetParam().size(40, 19));
-    SCOPED_TRACE(fmt::format("{} {} n {} width {} cols {}", dtype_name(kind.codes),
-                             static_cast<int>(kind.group), n, width, cols));
-    StoredWeight w = weight(kind, 2 * second, cols, random);
-    Matrix x = Matrix::random(n, cols, random);
-    Matrix y(n, 2 * second), expected = y;
-    const std::vector<float> bias = random_vector(w.weight.rows, random);
-    const float* bias_or_null = random.one_of(2) ? bias.data() : nullptr;
-    const ActivationParams activation{
-        .kind = kActivations[random.between(0, 2)], .limit = 0.5f, .alpha = 1.7f};
-    Backend backend(GetParam(), Compute::bf16, linear_needs(n, cols));
-    backend->linear_activate(x.tensor(), w.weight, bias_or_null, width, second, activation,
-                             y.tensor());
-    backend->linear(x.tensor(), w.weight, bias_or_null, expected.tensor());
-    Matrix gate(n, width), factor(n, width);
-    for (int64_t i = 0; i < n * width; ++i) {
-      gate.at(i / width, i % width) = expected.at(i / width, i % width);
-      factor.at(i / width, i % width) = expected.at(i / width, second + i % width);
+  if (!gated) return {.norm = {}, .activation = {}, .adds = random.one_of(2)};
+  const int64_t width = random.between(1, 50);
+  return {.norm = {},
+          .width = width,
+          .second = ceil_div(width, kPanelRows) * kPanelRows,
+          .activation = {.kind = kActivations[random.between(0, 2)], .limit = 0.5f, .alpha = 1.7f}};
+}
+
+TEST_P(Linear, AFusionHasTheBitsOfItsParts) {
+  if (GetParam().gpu == nullptr) GTEST_SKIP() << "only a GPU's kernels fuse";
+  Random random("Linear.AFusionHasTheBitsOfItsParts");
+  constexpr DType kNorms[] = {DType::f32, DType::f16, DType::bf16};
+  int normed = 0;
+  for (int turn = 0; turn < 4; ++turn) {
+    for (const Kind& kind : kKinds) {
+      const bool gated = random.one_of(2), norm = random.one_of(2);
+      Fusion fusion = random_fusion(gated, random);
+      const int64_t cols = norm || random.one_of(2)
+                               ? 8 * random.between(1, GetParam().size(300, 90))
+                               : random.between(1, 300);
+      const int64_t n = random.between(1, norm ? 2 : 16);
+      StoredWeight w =
+          weight(kind, gated ? 2 * fusion.second : random.between(1, 90), cols, random);
+      StoredWeight norm_weight = encoded({"none"}, kNorms[random.between(0, 2)], WeightLayout::rows,
+                                         Matrix::random(1, cols, random));
+      if (norm) fusion.norm = {norm_weight.weight, {.eps = 1e-5f, .weight_offset = 1}};
+      Backend backend(GetParam(), Compute::bf16, linear_needs(n, cols));
+      if (!backend->fuses(w.weight, n, fusion)) continue;
+      normed += norm ? 1 : 0;
+      SCOPED_TRACE(fmt::format("{} {} n {} rows {} cols {} gated {} norm {} adds {}",
+                               dtype_name(kind.codes), static_cast<int>(kind.group), n,
+                               w.weight.rows, cols, gated, norm, fusion.adds));
+      Matrix x = Matrix::random(n, cols, random), y = Matrix::random(n, w.weight.rows, random);
+      Matrix expected = y;
+      const std::vector<float> bias = random_vector(w.weight.rows, random);
+      const float* bias_or_null = random.one_of(2) ? bias.data() : nullptr;
+      compute_in_parts(backend, x, w.weight, bias_or_null, fusion, expected);
+      backend->fused_linear(x.tensor(), w.weight, bias_or_null, fusion, y.tensor());
+      const int64_t columns = gated ? fusion.width : w.weight.rows;
+      EXPECT_TRUE(same_bits(of_columns(y, columns), of_columns(expected, columns)));
+      EXPECT_TRUE(y.gaps_untouched());
     }
-    backend->activate(activation, gate.tensor(), factor.tensor(), gate.tensor());
-    for (int64_t i = 0; i < n * width; ++i)
-      ASSERT_EQ(y.at(i / width, i % width), gate.at(i / width, i % width)) << i;
-    EXPECT_TRUE(y.gaps_untouched());
   }
+  EXPECT_GT(normed, 0);
 }
 
 // Sums of integers are exact, so that what is made of them has the same bits everywhere.

@@ -31,8 +31,9 @@ std::vector<PieceSpec> weights_of_heads(const std::string& norm, const Attention
 class Attention final : public Mixer {
  public:
   Attention(const AttentionSpec& spec, const MixerPlace& place);
-  void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
-               Tensor y) const override;
+  void forward(const Context& context, const MixerStep& step, const Activations& act,
+               const RowsIn& from, const RowsOut& to) const override;
+  const Linear* output() const override { return output_; }
   KvScaleNames kv_scale_names() const override;
   std::vector<KvSpec> kv_specs() const override;
 
@@ -46,9 +47,10 @@ class Attention final : public Mixer {
                        Tensor q) const;
   // Returns what the cache gets as values.
   Tensor values(const Context& context, const Activations& act, Tensor qkv) const;
-  // Queries and keys with norm, clip and rope; keys and values in the cache.
-  void prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,
-                         const KvCache& cache, const Activations& act, Tensor qkv) const;
+  // Norm, clip and rope of queries and keys, which the cache gets with the values; then the sums
+  // that rows attend to.
+  void store_and_attend(const Context& context, const StepRows& step, const LayerKv& own,
+                        const Activations& act, Tensor qkv, Tensor out) const;
   AttentionParams params(const StepRows& step) const;
   void add_sinks(const MixerPlace& place);
 
@@ -155,8 +157,9 @@ Tensor Attention::values(const Context& context, const Activations& act, Tensor 
   return v;
 }
 
-void Attention::prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,
-                                  const KvCache& cache, const Activations& act, Tensor qkv) const {
+void Attention::store_and_attend(const Context& context, const StepRows& step, const LayerKv& own,
+                                 const Activations& act, Tensor qkv, Tensor out) const {
+  const KvRows& kv = step.kv[own.group];
   const Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1), v = values(context, act, qkv);
   const auto normalize_both = [&] {
     normalize(context, act, q_norm_, q);
@@ -165,14 +168,15 @@ void Attention::prepare_and_store(const Context& context, const StepRows& step, 
   if (!spec_.norms_after_rope) normalize_both();
   if (spec_.clip > 0) context.kernels.clamp(qkv, spec_.clip);
   if (spec_.rope && !spec_.norms_after_rope && query_angles_.begin == key_angles_.begin) {
-    context.kernels.rope_store_kv(q, k, v, *spec_.rope, columns_of(step.cos, key_angles_),
-                                  columns_of(step.sin, key_angles_), kv.slots, cache);
-    return;
+    return context.kernels.rope_store_attend(
+        q, k, v, *spec_.rope, columns_of(step.cos, key_angles_), columns_of(step.sin, key_angles_),
+        own.cache, kv, params(step), out);
   }
   rotate(context, step, query_angles_, q);
   rotate(context, step, key_angles_, k);
   if (spec_.norms_after_rope) normalize_both();
-  context.kernels.store_kv(k, v, kv.slots, cache);
+  context.kernels.store_kv(k, v, kv.slots, own.cache);
+  context.kernels.paged_attention(q, own.cache, kv, params(step), out);
 }
 
 AttentionParams Attention::params(const StepRows& step) const {
@@ -189,24 +193,25 @@ AttentionParams Attention::params(const StepRows& step) const {
 }
 
 void Attention::forward(const Context& context, const MixerStep& step, const Activations& act,
-                        Tensor x, Tensor y) const {
+                        const RowsIn& from, const RowsOut& to) const {
   const LayerKv& own = step.caches.front();
-  const KvRows& kv = step.rows.kv[own.group];
-  const Tensor qkv = act.qkv(x.rows).columns(0, qkv_->outputs());
-  qkv_->forward(context, x, qkv);
+  const int64_t rows = from.rows.rows;
+  const Tensor qkv = act.qkv(rows).columns(0, qkv_->outputs());
+  qkv_->forward(context, from, qkv);
   const Tensor q = qkv_->part(qkv, 0);
+  const Tensor attention = act.attention(rows).columns(0, q.cols);
   if (spec_.shared_with) {
     prepare_queries(context, step.rows, act, q);
+    context.kernels.paged_attention(q, own.cache, step.rows.kv[own.group], params(step.rows),
+                                    attention);
   } else {
-    prepare_and_store(context, step.rows, kv, own.cache, act, qkv);
+    store_and_attend(context, step.rows, own, act, qkv, attention);
   }
-  const Tensor attention = act.attention(x.rows).columns(0, q.cols);
-  context.kernels.paged_attention(q, own.cache, kv, params(step.rows), attention);
   if (spec_.output_gate) {
     const Tensor gate = qkv_->part(qkv, spec_.qkv.parts.size() - 1);
     context.kernels.activate({Activation::sigmoid}, gate, attention, attention);
   }
-  output_->forward(context, attention, y);
+  output_->forward(context, attention, to);
 }
 
 std::vector<KvSpec> Attention::kv_specs() const {

@@ -37,16 +37,16 @@ class GatedDeltaNet final : public StateMixer {
              .value_dim = spec_.value_dim}};
   }
 
-  void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
-               Tensor y) const override {
+  void forward(const Context& context, const MixerStep& step, const Activations& act,
+               const RowsIn& from, const RowsOut& to) const override {
     const Kernels& kernels = context.kernels;
-    const Tensor all = project(context, act, x), values = part(all, kValues);
-    const Tensor out = act.attention(x.rows).columns(0, values.cols);
+    const Tensor all = project(context, act, from), values = part(all, kValues);
+    const Tensor out = act.attention(from.rows.rows).columns(0, values.cols);
     convolve(context, state_rows(step, 0), all.columns(0, input().part_begin(kGate)));
     recur(kernels, state_rows(step, 1), all, out);
     kernels.norm(out, norm_->value, spec_.norm.params, out);
     kernels.activate({Activation::silu}, part(all, kGate), out, out);
-    write(context, out, y);
+    write(context, out, to);
   }
 
  private:

@@ -10,8 +10,8 @@ class Mamba final : public StateMixer {
  public:
   Mamba(const MambaSpec& spec, const MixerPlace& place);
   std::vector<KvSpec> kv_specs() const override;
-  void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
-               Tensor y) const override;
+  void forward(const Context& context, const MixerStep& step, const Activations& act,
+               const RowsIn& from, const RowsOut& to) const override;
 
  private:
   enum Part : size_t { kValues, kGate };
@@ -93,14 +93,14 @@ void Mamba::scan(const Context& context, const StateRows& state, const Activatio
       {.log_rates = float_data(log_rates_), .skip = float_data(skip_)}, state, steps);
 }
 
-void Mamba::forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
-                    Tensor y) const {
-  const Tensor all = project(context, act, x), values = part(all, kValues);
-  const Tensor out = act.attention(x.rows).columns(0, values.cols);
+void Mamba::forward(const Context& context, const MixerStep& step, const Activations& act,
+                    const RowsIn& from, const RowsOut& to) const {
+  const Tensor all = project(context, act, from), values = part(all, kValues);
+  const Tensor out = act.attention(from.rows.rows).columns(0, values.cols);
   convolve(context, state_rows(step, 0), values);
   scan(context, state_rows(step, 1), act, values);
   context.kernels.activate({Activation::silu}, part(all, kGate), out, out);
-  write(context, out, y);
+  write(context, out, to);
 }
 
 }  // namespace

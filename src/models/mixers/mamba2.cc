@@ -12,8 +12,8 @@ class Mamba2 final : public StateMixer {
  public:
   Mamba2(const Mamba2Spec& spec, const MixerPlace& place);
   std::vector<KvSpec> kv_specs() const override;
-  void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
-               Tensor y) const override;
+  void forward(const Context& context, const MixerStep& step, const Activations& act,
+               const RowsIn& from, const RowsOut& to) const override;
 
  private:
   enum Part : size_t { kQueries, kKeys, kValues, kGate, kSteps };  // C, B, x
@@ -110,18 +110,18 @@ void Mamba2::normalize(const Context& context, Tensor sums, Tensor out) const {
 }
 
 void Mamba2::forward(const Context& context, const MixerStep& step, const Activations& act,
-                     Tensor x, Tensor y) const {
-  const Tensor all = project(context, act, x), values = part(all, kValues);
+                     const RowsIn& from, const RowsOut& to) const {
+  const Tensor all = project(context, act, from), values = part(all, kValues);
   for (size_t i = 0; i < spec_.input_multipliers.size(); ++i)
     context.kernels.scale(part(all, i), spec_.input_multipliers[i], nullptr);
-  const Tensor out = act.attention(x.rows).columns(0, values.cols);
+  const Tensor out = act.attention(from.rows.rows).columns(0, values.cols);
   convolve(context, state_rows(step, 0), all.columns(0, input().part_begin(kGate)));
   recur(context.kernels, state_rows(step, 1), act, all, out);
-  const Tensor sums{y.data, DType::f32, y.rows, 1, 1};
+  const Tensor sums{to.y.data, DType::f32, to.y.rows, 1, 1};
   if (!spec_.gate_first) normalize(context, sums, out);
   context.kernels.activate({Activation::silu}, part(all, kGate), out, out);
   if (spec_.gate_first) normalize(context, sums, out);
-  write(context, out, y);
+  write(context, out, to);
 }
 
 }  // namespace

@@ -31,9 +31,12 @@ struct MixerStep {
 class Mixer : public Module {
  public:
   explicit Mixer(std::string path) : Module(std::move(path)) {}
-  // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
+  // Rows of hidden_size columns → to.y, whole panels wide, which may begin where the input or
+  // its norm does.
   virtual void forward(const Context& context, const MixerStep& step, const Activations& act,
-                       Tensor x, Tensor y) const = 0;
+                       const RowsIn& from, const RowsOut& to) const = 0;
+  // The layer that can add to its output; null: none.
+  virtual const Linear* output() const { return nullptr; }
   // This rank's caches of earlier tokens.
   virtual std::vector<KvSpec> kv_specs() const = 0;
   virtual KvScaleNames kv_scale_names() const { return {}; }  // a state has none

@@ -104,8 +104,8 @@ class Mla final : public Mixer {
     specs.push_back({.kind = KvKind::latent, .heads = 1, .key_dim = dim, .value_dim = dim});
     return specs;
   }
-  void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
-               Tensor y) const override;
+  void forward(const Context& context, const MixerStep& step, const Activations& act,
+               const RowsIn& from, const RowsOut& to) const override;
 
  private:
   // The columns of a step's matrix that each product has.
@@ -235,9 +235,10 @@ void Mla::choose(const Context& context, const MixerStep& step, const Activation
   kernels.choose_positions(by.queries, by.weights, own.cache, kv, act.chosen());
 }
 
-void Mla::forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
-                  Tensor y) const {
+void Mla::forward(const Context& context, const MixerStep& step, const Activations& act,
+                  const RowsIn& from, const RowsOut& to) const {
   const Kernels& kernels = context.kernels;
+  const Tensor x = from.read(kernels);
   const LayerKv& own = step.caches.front();
   const KvRows& kv = step.rows.kv[own.group];
   const Tensor all = act.qkv(x.rows);
@@ -252,7 +253,7 @@ void Mla::forward(const Context& context, const MixerStep& step, const Activatio
   const Tensor out =
       act.attention(x.rows).columns(padded_columns(heads_ * spec_.rank), heads_ * spec_.value_dim);
   values_->multiply(kernels, latent, spec_.rank, HeadProduct::transposed, out, spec_.value_dim);
-  output_->forward(context, out, y);
+  output_->forward(context, out, to);
 }
 
 }  // namespace

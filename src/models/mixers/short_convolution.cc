@@ -20,15 +20,15 @@ class ShortConvolution final : public StateMixer {
     return {convolution_state(input().part_size(kValues))};
   }
 
-  void forward(const Context& context, const MixerStep& step, const Activations& act, Tensor x,
-               Tensor y) const override {
+  void forward(const Context& context, const MixerStep& step, const Activations& act,
+               const RowsIn& from, const RowsOut& to) const override {
     const Kernels& kernels = context.kernels;
-    const Tensor all = project(context, act, x), values = part(all, kValues);
-    const Tensor out = act.attention(x.rows).columns(0, values.cols);
+    const Tensor all = project(context, act, from), values = part(all, kValues);
+    const Tensor out = act.attention(from.rows.rows).columns(0, values.cols);
     kernels.activate({Activation::identity}, values, part(all, kKeys), values);
     convolve(context, state_rows(step, 0), values);
     kernels.activate({Activation::identity}, values, part(all, kQueries), out);
-    write(context, out, y);
+    write(context, out, to);
   }
 
  private:

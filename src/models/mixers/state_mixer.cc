@@ -56,9 +56,10 @@ void StateMixer::add_output(const LinearSpec& spec, const Dimension& heads) {
                                heads.size, spec.bias, place_.rank);
 }
 
-Tensor StateMixer::project(const Context& context, const Activations& act, Tensor x) const {
-  const Tensor all = act.qkv(x.rows).columns(0, input_->outputs());
-  input_->forward(context, x, all);
+Tensor StateMixer::project(const Context& context, const Activations& act,
+                           const RowsIn& from) const {
+  const Tensor all = act.qkv(from.rows.rows).columns(0, input_->outputs());
+  input_->forward(context, from, all);
   return all;
 }
 

@@ -20,7 +20,7 @@ class StateMixer : public Mixer {
   void add_output(const LinearSpec& spec, const Dimension& heads);
 
   // The products of the input.
-  Tensor project(const Context& context, const Activations& act, Tensor x) const;
+  Tensor project(const Context& context, const Activations& act, const RowsIn& from) const;
   Tensor part(Tensor all, size_t index) const { return input_->part(all, index); }
   // Columns behind the products of the input.
   Tensor behind(const Activations& act, int64_t rows, int64_t columns) const {
@@ -28,8 +28,8 @@ class StateMixer : public Mixer {
   }
   void convolve(const Context& context, const StateRows& state, Tensor x) const;
   KvSpec convolution_state(int64_t columns) const;
-  void write(const Context& context, Tensor out, Tensor y) const {
-    output_->forward(context, out, y);
+  void write(const Context& context, Tensor out, const RowsOut& to) const {
+    output_->forward(context, out, to);
   }
   // The rows of a state, the first (a convolution's) or the second.
   static StateRows state_rows(const MixerStep& step, size_t state);

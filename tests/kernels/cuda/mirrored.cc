@@ -171,15 +171,19 @@ class MirroredKernels final : public Kernels {
     y = m.write(y);
     m.run([&] { kernels_.linear(x, w, bias, y); });
   }
-  void linear_activate(Tensor x, const Weight& weight, const float* bias, int64_t width,
-                       int64_t second, const ActivationParams& activation,
-                       Tensor y) const override {
+  bool fuses(const Weight& w, int64_t rows, const Fusion& fusion) const override {
+    return kernels_.fuses(w, rows, fusion);
+  }
+  void fused_linear(Tensor x, const Weight& weight, const float* bias, const Fusion& fusion,
+                    Tensor y) const override {
     Mirror m;
     const Weight w = m.read(weight);
+    Fusion f = fusion;
+    if (f.norm) f.norm->weight = m.read(f.norm->weight);
     bias = m.read(bias, weight.rows);
     x = m.read(x);
     y = m.write(y);
-    m.run([&] { kernels_.linear_activate(x, w, bias, width, second, activation, y); });
+    m.run([&] { kernels_.fused_linear(x, w, bias, f, y); });
   }
   void multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& matrices, HeadProduct product,
                       Tensor y, int64_t y_step) const override {
@@ -232,6 +236,25 @@ class MirroredKernels final : public Kernels {
     q = m.read(q);
     out = m.write(out);
     m.run([&] { kernels_.paged_attention(q, c, uploaded, p, out); });
+  }
+  void rope_store_attend(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
+                         Tensor sin, const KvCache& cache, const KvRows& rows,
+                         const AttentionParams& params, Tensor out) const override {
+    Mirror m;
+    const KvCache c = m.write(cache);
+    AttentionParams p = params;
+    p.alibi_slopes = read(m, params.alibi_slopes);
+    p.sinks = read(m, params.sinks);
+    const KvRows uploaded = upload({&rows, 1}, q.rows).front();
+    q = m.write(q);  // which may be rotated in their place
+    keys = m.write(keys);
+    values = m.read(values);
+    cos = m.read(cos);
+    sin = m.read(sin);
+    out = m.write(out);
+    m.run([&] {
+      kernels_.rope_store_attend(q, keys, values, pairing, cos, sin, c, uploaded, p, out);
+    });
   }
   void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const KvRows& rows,
                         const ChosenPositions& out) const override {
