@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,8 @@ class Fd {
   int fd_ = -1;
 };
 
+struct JoinedFile;  // io/joined_file.h
+
 // A file of a checkpoint as it was when its header was read; readers refuse it when it has changed
 // since.
 struct CheckpointFile {
@@ -40,6 +43,9 @@ struct CheckpointFile {
   uint64_t links = 0;
   uint64_t inode = 0;
   uint64_t device = 0;  // the device that holds it (st_dev)
+  // The parts that it is joined of; null: it is a file of its own. Its path is that of its first
+  // part.
+  std::shared_ptr<const JoinedFile> joined = {};
 };
 
 // Opens an existing regular file for reading. Directories, devices and FIFOs are refused, and a

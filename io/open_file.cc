@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "io/dummy.h"
+#include "io/joined_file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 
@@ -58,6 +59,14 @@ OpenFile open_one(const CheckpointFile& then, const ReaderOptions& options,
   file.size = then.size;
   file.is_dummy = is_dummy(then);
   if (file.is_dummy) return file;
+  if (then.joined != nullptr) {
+    file.joined = then.joined;
+    ReaderOptions through_cache = options;
+    through_cache.direct = false;
+    for (const CheckpointFile& part : then.joined->parts)
+      file.parts.push_back(open_one(part, through_cache, scratch, calls));
+    return file;
+  }
   file.direct = options.direct;
   int fd = calls.open(then.path.c_str(), kFlags | (file.direct ? O_DIRECT : 0));
   if (fd == -EINVAL && file.direct) {
@@ -121,6 +130,7 @@ void drop_behind(const OpenFile& file, uint64_t begin, uint64_t end, const Syste
 void drop_all(std::span<const OpenFile> files, const SystemCalls& calls) {
   for (const OpenFile& file : files) {
     if (file.drop_cache) calls.fadvise(file.fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    drop_all(file.parts, calls);
   }
 }
 

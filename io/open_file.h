@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct OpenFile {
   bool copies = false;      // a read copies from memory, or may: a thread has to do it
   bool drop_cache = false;  // its pages must leave the page cache again
   bool is_dummy = false;    // io/dummy.h; `fd` is none
+  // io/joined_file.h: `fd` is none, and these are the files of its parts.
+  std::shared_ptr<const JoinedFile> joined = {};
+  std::vector<OpenFile> parts = {};
 };
 
 // Opens every file and compares it with what it was. `scratch` (kDirectAlignment bytes, aligned

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "io/dummy.h"
+#include "io/joined_file.h"
 #include "io/readers.h"
 #include "io/slots.h"
 #include "src/base/error.h"
@@ -40,6 +41,7 @@ class PreadReader final : public Reader {
   void start_threads();
   void work();
   void read_chunk(Chunk& chunk, ReaderStats& stats);
+  int64_t read_joined(const OpenFile& file, const Chunk& chunk);
   void take_arrived(bool block);
   ReadResult take_done();
 
@@ -168,6 +170,23 @@ void PreadReader::work() {
   }
 }
 
+// Returns the bytes that it has.
+int64_t PreadReader::read_joined(const OpenFile& file, const Chunk& chunk) {
+  const uint64_t bytes = std::min(chunk.missing(), file.size - chunk.offset());
+  scatter(*file.joined, chunk.offset(), {chunk.to(), bytes}, [&](const Scatter& read) {
+    const OpenFile& part = file.parts[read.part];
+    uint64_t end = read.offset;
+    for (const iovec& place : read.to) end += place.iov_len;
+    try {
+      read_scattered(read, part.fd.get(), part.path, calls_);
+    } catch (const Error& e) {
+      throw ReadError(chunk.file, e);
+    }
+    drop_behind(part, round_down(read.offset, kDirectAlignment), end, calls_);
+  });
+  return static_cast<int64_t>(bytes);
+}
+
 void PreadReader::read_chunk(Chunk& chunk, ReaderStats& stats) {
   const OpenFile& file = files_[chunk.file];
   int64_t result;
@@ -175,6 +194,10 @@ void PreadReader::read_chunk(Chunk& chunk, ReaderStats& stats) {
     if (file.is_dummy) {
       dummy_bytes(chunk.offset(), {chunk.to(), chunk.missing()});
       result = static_cast<int64_t>(chunk.missing());
+      continue;
+    }
+    if (file.joined != nullptr) {
+      result = read_joined(file, chunk);
       continue;
     }
     result = calls_.pread(file.fd.get(), chunk.to(), chunk.missing(), chunk.offset());

@@ -37,6 +37,8 @@ std::unique_ptr<Reader> open_reader(std::span<const CheckpointFile> files,
                                     const SystemCalls& calls) {
   if (std::ranges::any_of(files, is_dummy))
     return open_pread_reader(files, staging, options, calls, "dummy weights");
+  if (std::ranges::any_of(files, [](const CheckpointFile& f) { return f.joined != nullptr; }))
+    return open_pread_reader(files, staging, options, calls, "parts of tensors are joined");
   if (options.kind == ReaderKind::mmap) return open_mmap_reader(files, staging, options, calls);
   if (options.kind == ReaderKind::pread) {
     return open_pread_reader(files, staging, options, calls, "");

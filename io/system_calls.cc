@@ -40,6 +40,10 @@ int64_t SystemCalls::pread(int fd, std::byte* to, size_t length, uint64_t offset
   return or_errno(::pread(fd, to, length, static_cast<off_t>(offset)));
 }
 
+int64_t SystemCalls::preadv(int fd, std::span<const iovec> to, uint64_t offset) const {
+  return or_errno(::preadv(fd, to.data(), static_cast<int>(to.size()), static_cast<off_t>(offset)));
+}
+
 int SystemCalls::fadvise(int fd, uint64_t offset, uint64_t length, int advice) const {
   return -::posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(length), advice);
 }

@@ -5,6 +5,7 @@
 
 #include <liburing.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@ class SystemCalls {
   virtual int64_t file_system(int fd) const;       // its type, as statfs(2) numbers them
   virtual int set_flags(int fd, int flags) const;  // fcntl(F_SETFL)
   virtual int64_t pread(int fd, std::byte* to, size_t length, uint64_t offset) const;
+  virtual int64_t preadv(int fd, std::span<const iovec> to, uint64_t offset) const;
   virtual int fadvise(int fd, uint64_t offset, uint64_t length, int advice) const;
   virtual int64_t pwrite(int fd, const std::byte* from, size_t length, uint64_t offset) const;
   // Empties the file, then takes `bytes` of the disk for it; only a longer file where the file

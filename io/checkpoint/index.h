@@ -118,8 +118,8 @@ CheckpointIndex open_checkpoint(const std::filesystem::path& directory,
                                 std::span<const std::filesystem::path> mirrors = {},
                                 OpeningRank rank = {});
 
-// The name of the container that open_checkpoint chooses in `directory`; empty where it has none of
-// those that are known by their names.
-std::string_view container_name(const std::filesystem::path& directory);
+// The name of the container that open_checkpoint chooses in `directory`; empty where it is known by
+// its content only.
+std::string container_name(const std::filesystem::path& directory);
 
 }  // namespace sluice::io

@@ -15,6 +15,7 @@
 
 #include "io/checkpoint/content.h"
 #include "io/checkpoint/index.h"
+#include "io/checkpoint/join_parts.h"
 #include "io/checkpoint/npy.h"
 #include "io/checkpoint/places.h"
 #include "io/checkpoint/safetensors.h"
@@ -36,6 +37,7 @@ enum class Layout : uint8_t {
   index,   // JSON that says which file has which tensor
   arrays,  // JSON with the names of tensors, each a file beside it
   parts,   // the first of several files, which are numbered from 0
+  cut,     // the first of several with parts of every tensor, numbered from 0 (join_parts.h)
 };
 
 // The containers that a directory may have, in the order of preference (docs/formats.md): where
@@ -55,7 +57,8 @@ constexpr auto kContainers = std::to_array<Container>({
     {"model-rank-0-part-0.safetensors", Layout::parts, read_safetensors_header},
     {"consolidated.safetensors", Layout::single, read_safetensors_header},
     {"consolidated.safetensors.index.json", Layout::index, read_safetensors_header},
-    {"consolidated.00.pth", Layout::single},
+    {"consolidated.00.pth", Layout::cut},
+    {"consolidated.00.safetensors", Layout::cut, read_safetensors_header},
 });
 
 // A link that leads nowhere is there, too: it shall be reported, not passed over.
@@ -313,11 +316,46 @@ CheckpointIndex open_set(const Places& places, const std::vector<std::string>& n
   return with_copies({std::move(files), std::move(tensors), {}}, std::move(copies));
 }
 
+constexpr std::string_view kConsolidated = "consolidated";
+
+// Files of Meta: each has a part of every tensor, or tensors of its own.
+CheckpointIndex open_cut(const Places& places, const std::vector<std::string>& names,
+                         ReadFile read) {
+  std::vector<TensorFile> parts;
+  std::vector<FileCopy> copies;
+  for (const std::string& name : names)
+    parts.push_back(places.read(name, static_cast<uint32_t>(parts.size()), copies, read));
+  JoinedParts joined = join_parts(std::move(parts));
+  return with_copies({std::move(joined.files), std::move(joined.tensors), {}}, std::move(copies));
+}
+
+// All files that are numbered as `first` is, "consolidated.00.pth".
+std::vector<std::string> numbered_files(const fs::path& directory, std::string_view first) {
+  const std::string ending = fs::path(first).extension().string();
+  std::vector<std::string> names;
+  for (const std::string& name : other_files(directory)) {
+    const bool alike =
+        name.size() == first.size() && name.starts_with("consolidated.") && name.ends_with(ending);
+    if (alike) names.push_back(name);
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string expected = fmt::format("consolidated.{:02}{}", i, ending);
+    if (names[i] != expected)
+      fail(ErrorKind::refused, "{}: is not there, but {} is{}",
+           printable((directory / expected).string()), printable(names[i]),
+           download_hint(directory));
+  }
+  return names;
+}
+
 CheckpointIndex open_other(const Places& places) {
   const fs::path& directory = places.own();
   const std::vector<std::string> names = other_files(directory);
   if (names.size() == 1) return open_single(places, names.front(), read_tensor_file);
-  if (names.size() > 1 && are_one_set(names)) return open_set(places, names, read_tensor_file);
+  const bool is_set = names.size() > 1 && are_one_set(names);
+  if (is_set && names.front().starts_with(kConsolidated))
+    return open_cut(places, names, read_tensor_file);
+  if (is_set) return open_set(places, names, read_tensor_file);
   if (names.empty()) {
     fail(ErrorKind::refused, "{}: holds neither {} nor {}, nor another file of weights{}",
          printable(directory.string()), kContainers[0].name, kContainers[1].name,
@@ -332,17 +370,6 @@ const Container* find_container(const fs::path& directory) {
   const auto found = std::ranges::find_if(
       kContainers, [&](const Container& c) { return is_there(directory / c.name); });
   return found == kContainers.end() ? nullptr : &*found;
-}
-
-// Weights that are cut for several ranks have the same names in every file.
-void refuse_ranks(const fs::path& directory, const Container& container) {
-  constexpr std::string_view kSecond = "consolidated.01.pth";
-  if (container.name != "consolidated.00.pth" || !is_there(directory / kSecond)) return;
-  fail(
-      ErrorKind::refused,
-      "{}: is one of several parts that are cut for as many ranks, which are not joined; write one "
-      "checkpoint of them with the conversion script of transformers",
-      printable((directory / kSecond).string()));
 }
 
 std::string part_name(int rank, size_t part) {
@@ -379,7 +406,6 @@ CheckpointIndex open_container(const Places& places, OpeningRank rank) {
   const Container* container = find_container(places.own());
   if (container == nullptr && is_cut(places.own())) return open_parts(places, rank);
   if (container == nullptr) return open_other(places);
-  refuse_ranks(places.own(), *container);
   switch (container->layout) {
     case Layout::index:
       return open_sharded(places, container->name, container->read);
@@ -387,6 +413,9 @@ CheckpointIndex open_container(const Places& places, OpeningRank rank) {
       return open_arrays(places, container->name, container->read);
     case Layout::parts:
       return open_parts(places, rank);
+    case Layout::cut:
+      if (places.lack(std::string(container->name))) break;
+      return open_cut(places, numbered_files(places.own(), container->name), container->read);
     case Layout::single:
       break;
   }
@@ -395,9 +424,13 @@ CheckpointIndex open_container(const Places& places, OpeningRank rank) {
 
 }  // namespace
 
-std::string_view container_name(const fs::path& directory) {
-  const Container* container = find_container(directory);
-  return container == nullptr ? "" : container->name;
+std::string container_name(const fs::path& directory) {
+  if (const Container* container = find_container(directory)) return std::string(container->name);
+  const std::vector<std::string> names = other_files(directory);
+  const bool is_known = !names.empty() && std::ranges::all_of(names, [](const std::string& name) {
+    return name.starts_with(kConsolidated);
+  });
+  return is_known ? names.front() : "";
 }
 
 CheckpointIndex open_checkpoint(const fs::path& directory, std::span<const fs::path> mirrors,

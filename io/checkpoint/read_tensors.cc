@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "io/joined_file.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -13,18 +14,24 @@ namespace {
 
 using Tensors = std::span<const StoredTensor* const>;
 
-std::vector<std::string> read_from(const CheckpointFile& file, Tensors tensors) {
+Fd open_unchanged(const CheckpointFile& file) {
   Fd fd = open_regular(file.path);
   if (!is_unchanged(describe_file(fd, file.path, file.name), file)) fail_changed(file.path);
   // Without read-ahead only what is asked for enters the page cache.
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
+  return fd;
+}
+
+void drop(const Fd& fd, uint64_t offset, uint64_t bytes) {
+  posix_fadvise(fd.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                POSIX_FADV_DONTNEED);
+}
+
+std::vector<std::string> read_from(const CheckpointFile& file, Tensors tensors) {
+  const OpenBytes open(file);
   std::vector<std::string> all;
-  for (const StoredTensor* tensor : tensors) {
-    std::string& bytes = all.emplace_back(tensor->bytes, '\0');
-    read_exactly(fd, file.path, tensor->offset, bytes);
-    posix_fadvise(fd.get(), static_cast<off_t>(tensor->offset), static_cast<off_t>(tensor->bytes),
-                  POSIX_FADV_DONTNEED);
-  }
+  for (const StoredTensor* tensor : tensors)
+    open.read(tensor->offset, all.emplace_back(tensor->bytes, '\0'));
   return all;
 }
 
@@ -45,6 +52,30 @@ std::vector<std::string> read_file_or_copy(const CheckpointIndex& index, Tensors
 }
 
 }  // namespace
+
+OpenBytes::OpenBytes(const CheckpointFile& file) : file_(file) {
+  if (file.joined == nullptr) {
+    fds_.push_back(open_unchanged(file));
+    return;
+  }
+  for (const CheckpointFile& part : file.joined->parts) fds_.push_back(open_unchanged(part));
+}
+
+void OpenBytes::read(uint64_t offset, std::span<char> to) const {
+  if (file_.joined == nullptr) {
+    read_exactly(fds_.front(), file_.path, offset, to);
+    drop(fds_.front(), offset, to.size());
+    return;
+  }
+  scatter(*file_.joined, offset, std::as_writable_bytes(to), [&](const Scatter& read) {
+    uint64_t bytes = 0;
+    for (const iovec& place : read.to) bytes += place.iov_len;
+    const Fd& fd = fds_[read.part];
+    read_scattered(read, fd.get(), printable(file_.joined->parts[read.part].path.string()),
+                   system_calls());
+    drop(fd, read.offset, bytes);
+  });
+}
 
 bool same_contents(const CheckpointIndex& index, const StoredTensor& a, const StoredTensor& b) {
   constexpr uint64_t kChunk = uint64_t{1} << 20;

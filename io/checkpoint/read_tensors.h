@@ -2,6 +2,7 @@
 // Weights take the other road: io/reader.h.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,18 @@
 #include "io/checkpoint/index.h"
 
 namespace sluice::io {
+
+// A file of a checkpoint, open for reads of its bytes in any order. Only what is asked for enters
+// the page cache. Throws Error, of kind runtime when the file has changed.
+class OpenBytes {
+ public:
+  explicit OpenBytes(const CheckpointFile& file);
+  void read(uint64_t offset, std::span<char> to) const;
+
+ private:
+  CheckpointFile file_;
+  std::vector<Fd> fds_;  // of its parts, or its own
+};
 
 // Reads tensors in disk order, as headers are read, without read-ahead; with a warning from
 // a copy where a file cannot be read. Throws Error, of kind runtime when a file has

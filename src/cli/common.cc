@@ -62,7 +62,7 @@ std::optional<DType> parse_kv_dtype(const std::string& name) {
 // empty for a file that is known by its content only.
 std::string_view load_format_of(const std::filesystem::path& model) {
   if (io::is_gguf(model)) return "gguf";
-  const std::string_view container = io::container_name(model);
+  const std::string container = io::container_name(model);
   if (container.starts_with("model.safetensors")) return "safetensors";
   if (container.starts_with("consolidated")) return "consolidated";
   if (container.starts_with("np/")) return "npcache";

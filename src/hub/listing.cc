@@ -13,13 +13,13 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kMostBytes = int64_t{1} << 46;  // of a file; more is no model's
-constexpr const char* kRunFrom[] = {"*.safetensors", "*.safetensors.index.json",
-                                    "*.json",        "*.jinja",
-                                    "*.model",       "*.tiktoken",
-                                    "merges.txt",    "vocab.txt"};
+constexpr const char* kRunFrom[] = {"*.json",     "*.jinja",    "*.model",
+                                    "*.tiktoken", "merges.txt", "vocab.txt"};
+// Weights, of which the first kind is fetched that the repository has.
+constexpr const char* kWeights[] = {"*.safetensors", "pytorch_model*.bin", "consolidated*"};
 // Copies of the same weights for other programs, beside them in the repository.
-constexpr const char* kForOthers[] = {"original/*", "consolidated*", "onnx/*",
-                                      "openvino/*", "coreml/*",      "metal/*"};
+constexpr const char* kForOthers[] = {"original/*", "onnx/*", "openvino/*", "coreml/*", "metal/*"};
+constexpr std::string_view kConsolidated = "consolidated";  // and in Meta's format
 
 bool matches_any(const std::string& file, const auto& patterns) {
   return std::ranges::any_of(patterns, [&](const auto& pattern) {
@@ -67,14 +67,34 @@ std::string parts_pattern(const std::string& first) {
   return pattern;
 }
 
+bool is_of_kind(const std::string& file, const char* weights) {
+  const bool consolidated = file.starts_with(kConsolidated);
+  return consolidated == std::string_view(weights).starts_with(kConsolidated) &&
+         fnmatch(weights, file.c_str(), 0) == 0 && !matches_any(file, kForOthers);
+}
+
+// The weights of a repository, and what else a model is run from.
+std::vector<std::string> whole_model(const std::vector<std::string>& names) {
+  std::vector<std::string> files;
+  const auto kind = std::ranges::find_if(kWeights, [&](const char* weights) {
+    return std::ranges::any_of(names, [&](const auto& file) { return is_of_kind(file, weights); });
+  });
+  for (const std::string& file : names) {
+    const bool weights = kind != std::end(kWeights) && is_of_kind(file, *kind);
+    const bool beside = matches_any(file, kRunFrom) && !matches_any(file, kForOthers);
+    if (weights || (beside && !file.starts_with(kConsolidated))) files.push_back(file);
+  }
+  return files;
+}
+
+// Names or patterns of files.
 std::vector<std::string> wanted(const HubListing& listing, const HubName& name) {
   std::vector<std::string> names;
   for (const HubFile& file : listing.files) names.push_back(file.file);
-  std::vector<std::string> patterns(std::begin(kRunFrom), std::end(kRunFrom));
   const std::vector<GgufChoice> choices = gguf_choices(names);
   const bool safetensors = std::ranges::any_of(
       names, [](const std::string& file) { return file.ends_with(".safetensors"); });
-  if (name.tag.empty() && (safetensors || choices.empty())) return patterns;
+  if (name.tag.empty() && (safetensors || choices.empty())) return whole_model(names);
   const auto choice = choose_gguf(choices, name.tag);
   if (!choice) {
     std::vector<std::string> tags;

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/checkpoint/read_tensors.h"
 #include "io/checkpoint/safetensors_writer.h"
-#include "io/file.h"
 #include "src/base/error.h"
 #include "src/plan/bind.h"
 
@@ -111,9 +111,8 @@ std::vector<RankTensor> tensors_of(const Binding& binding) {
 class Copier {
  public:
   Copier(const io::CheckpointIndex& index, std::span<std::byte> block, const std::stop_token& stop)
-      : index_(index), block_(block), stop_(stop) {
-    for (const io::CheckpointFile& file : index.files())
-      files_.push_back(io::open_regular(file.path));
+      : block_(block), stop_(stop) {
+    for (const io::CheckpointFile& file : index.files()) files_.emplace_back(file);
   }
   void use(io::SafetensorsWriter& out) { out_ = &out; }
 
@@ -131,8 +130,7 @@ class Copier {
     for (; bytes_ > 0; offset_ += block_.size()) {
       if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted");
       const std::span<std::byte> part = block_.first(std::min<uint64_t>(bytes_, block_.size()));
-      io::read_exactly(files_[file_], index_.files()[file_].path, offset_,
-                       {reinterpret_cast<char*>(part.data()), part.size()});
+      files_[file_].read(offset_, {reinterpret_cast<char*>(part.data()), part.size()});
       out_->write(part);
       bytes_ -= part.size();
       if (bytes_ == 0) break;
@@ -140,10 +138,9 @@ class Copier {
   }
 
  private:
-  const io::CheckpointIndex& index_;
   std::span<std::byte> block_;
   const std::stop_token& stop_;
-  std::vector<io::Fd> files_;
+  std::vector<io::OpenBytes> files_;
   io::SafetensorsWriter* out_ = nullptr;
   uint32_t file_ = 0;
   uint64_t offset_ = 0, bytes_ = 0;

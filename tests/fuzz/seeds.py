@@ -40,6 +40,19 @@ def joined(*parts):
     return b"\0".join(p if isinstance(p, bytes) else p.encode() for p in parts)
 
 
+def part_of_a_cut_checkpoint():
+    """A file of Meta's: matrices cut by rows and by columns, and a vector of the model's width."""
+    shapes = {"layers.0.attention.wq.weight": [2, 4], "layers.0.attention.wo.weight": [4, 2],
+              "tok_embeddings.weight": [8, 2], "norm.weight": [4]}
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(end)
+
+
 def lines_of(name, key):
     for blob in files(f"**/{name}"):
         for line in blob.splitlines():
@@ -339,7 +352,7 @@ SEEDS = {
     "report": lambda: [],
     "requests": requests,
     "rope": rope_configs,
-    "safetensors": lambda: files("**/*.safetensors"),
+    "safetensors": lambda: [*files("**/*.safetensors"), part_of_a_cut_checkpoint()],
     "shard_index": lambda: files("**/*.index.json"),
     "spill_header": lambda: [joined(json.dumps(
         {"format": "sluice.spill/2", "model": "m", "scheme": "int8", "fingerprint": "f",

@@ -52,6 +52,17 @@ TEST(HubListing, WhatAModelIsRunFromIsFetched) {
               "original/consolidated.safetensors", "1_Pooling/config.json", "README.md"},
              "acme/tiny"),
       (Names{"config.json", "model.safetensors", "1_Pooling/config.json"}));
+  // Without safetensors files of torch; without those Meta's.
+  const Names torch{"config.json", "pytorch_model-00001-of-00002.bin",
+                    "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"};
+  Names more = torch;
+  more.insert(more.end(),
+              {"training_args.bin", "consolidated.00.pth", "original/model.safetensors"});
+  EXPECT_EQ(chosen(more, "acme/tiny"), torch);
+  const Names meta{"consolidated.00.pth", "consolidated.01.pth", "params.json", "tokenizer.model"};
+  EXPECT_EQ(chosen(meta, "acme/tiny"), meta);
+  EXPECT_EQ(chosen({"config.json", "consolidated.safetensors"}, "acme/tiny"),
+            (Names{"config.json", "consolidated.safetensors"}));
   EXPECT_EQ(chosen({"t-Q4_K_M.gguf", "t-Q8_0-00001-of-00002.gguf", "t-Q8_0-00002-of-00002.gguf"},
                    "acme/tiny:Q8_0"),
             (Names{"t-Q8_0-00001-of-00002.gguf", "t-Q8_0-00002-of-00002.gguf"}));
