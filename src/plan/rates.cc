@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 
 #include "io/file.h"
 #include "io/reader.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/units.h"
@@ -154,12 +154,8 @@ std::string disk_key(const std::filesystem::path& path) {
 }
 
 std::filesystem::path rates_file() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  if (cache != nullptr && *cache != '\0') return std::filesystem::path(cache) / "sluice/rates.json";
-  if (home != nullptr && *home != '\0')
-    return std::filesystem::path(home) / ".cache/sluice/rates.json";
-  return {};
+  const std::filesystem::path cache = user_cache();
+  return cache.empty() ? cache : cache / "rates.json";
 }
 
 Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/strings.h"
 #include "src/text/byte_alphabet.h"
 #include "src/text/component.h"
 #include "src/text/utf8.h"
@@ -188,12 +189,6 @@ void apply(const Repeats& repeats, Decoder::Place place, std::string& bytes) {
 
 void apply(const WordEnds& ends, Decoder::Place place, std::string& bytes) {
   replace_all(ends.suffix, place.last ? "" : " ", bytes);
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 }  // namespace

@@ -128,6 +128,13 @@ std::optional<std::string> read_text_file(const std::filesystem::path& directory
   return io::read_checkpoint_file(directory, name, kMaxFileBytes);
 }
 
+Json read_json_file(const std::filesystem::path& directory, std::string_view name) {
+  const std::optional<std::string> text = read_text_file(directory, name);
+  Json json = text ? parse_json(*text, name) : Json::object();
+  JsonFields(json, std::string(name));  // refuses what is no object
+  return json;
+}
+
 TokenizerFile parse_tokenizer_file(const std::string& json) {
   TokenizerFile file;
   Capture capture(file);

@@ -16,6 +16,11 @@ void refuse_not_finite(const OrderedJson& json, const std::string& where) {
     fail(ErrorKind::refused, "{}: NaN and Infinity are not JSON", where);
 }
 
+bool asks_for_nothing(const OrderedJson& value) {
+  return value.is_null() || value == OrderedJson(false) || value == OrderedJson("") ||
+         (value.is_structured() && value.empty());
+}
+
 bool is_null(const OrderedJson& object, const char* key) {
   return !object.contains(key) || object.at(key).is_null();
 }

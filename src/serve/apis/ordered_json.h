@@ -12,6 +12,8 @@ void refuse_large_objects(const OrderedJson& json, const std::string& where);
 // The same for a number that is not finite.
 void refuse_not_finite(const OrderedJson& json, const std::string& where);
 
+// Null, false, or an empty text, list or object.
+bool asks_for_nothing(const OrderedJson& value);
 // Not there, or null.
 bool is_null(const OrderedJson& object, const char* key);
 // Error(refused), which begins with `where`, for what is no string.
