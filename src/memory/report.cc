@@ -153,12 +153,11 @@ Json to_json(const MemoryReport& r) {
 void write_json(JsonWriter& json, const MemoryReport& r) {
   Json figures = to_json(r);
   figures.erase("timeline");
-  json.object(figures, {{"timeline", [&] {
-                           json.begin_array();
-                           for (const Ledger::Event& e : r.timeline)
-                             json.value({e.seconds, e.account, e.delta});
-                           json.end_array();
-                         }}});
+  auto timeline = [&] {
+    json.array(r.timeline,
+               [&](const Ledger::Event& e) { json.value({e.seconds, e.account, e.delta}); });
+  };
+  json.object(figures, {{"timeline", timeline}});
 }
 
 MemoryReport memory_report_from_json(const Json& json, const std::string& where) {
