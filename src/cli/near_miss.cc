@@ -5,6 +5,7 @@
 #include "src/base/strings.h"
 
 namespace sluice::cli {
+
 std::optional<std::string> near_miss(std::string_view word, std::span<const std::string> known) {
   constexpr size_t kLongest = 64;
   if (word.size() > kLongest) return std::nullopt;

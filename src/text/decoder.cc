@@ -25,15 +25,9 @@ struct DecoderLoader {
 
 namespace {
 
-void load_any(const Json& config, DecoderLoader& decoder);
-
 std::string not_empty(const JsonFields& config, const char* key, std::string text) {
   if (text.empty()) fail(ErrorKind::refused, "{}: {} is empty", config.where(), key);
   return text;
-}
-
-void load_sequence(const JsonFields& config, DecoderLoader& decoder) {
-  for (const Json& member : array_field(config, "decoders")) load_any(member, decoder);
 }
 
 void load_fuse(const JsonFields&, DecoderLoader& decoder) {
@@ -96,21 +90,12 @@ void load_ctc(const JsonFields& config, DecoderLoader& decoder) {
 }
 
 constexpr ComponentType<DecoderLoader> kDecoders[] = {
-    {"Sequence", load_sequence},
-    {"ByteLevel", load_byte_level},
-    {"Fuse", load_fuse},
-    {"ByteFallback", load_byte_fallback},
-    {"Replace", load_replace},
-    {"Strip", load_strip},
-    {"WordPiece", load_word_piece},
-    {"Metaspace", load_spaces},
-    {"BPEDecoder", load_bpe},
-    {"CTC", load_ctc},
+    {"ByteLevel", load_byte_level}, {"Fuse", load_fuse},      {"ByteFallback", load_byte_fallback},
+    {"Replace", load_replace},      {"Strip", load_strip},    {"WordPiece", load_word_piece},
+    {"Metaspace", load_spaces},     {"BPEDecoder", load_bpe}, {"CTC", load_ctc},
 };
 
-void load_any(const Json& config, DecoderLoader& decoder) {
-  load_component<DecoderLoader>(config, "decoder", kDecoders, decoder);
-}
+constexpr ComponentKind<DecoderLoader> kDecoderKind{"decoder", "decoders", kDecoders};
 
 void replace_all(std::string_view text, std::string_view by, std::string& bytes) {
   for (size_t at = bytes.find(text); at != std::string::npos; at = bytes.find(text, at)) {
@@ -197,7 +182,7 @@ Decoder Decoder::load(const Json& config) {
   Decoder decoder;
   if (config.is_null()) decoder.steps_.push_back(JoinWithSpaces{});
   DecoderLoader loader(decoder);
-  load_any(config, loader);
+  kDecoderKind.load(config, loader);
   return decoder;
 }
 

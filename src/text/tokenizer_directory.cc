@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kJson = "tokenizer.json";
 constexpr std::string_view kTekken = "tekken.json";
 constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
 
@@ -60,8 +59,8 @@ std::vector<std::string> names_in(const fs::path& directory) {
 // The file that the tokenizer is made from, the first of those that we know.
 std::optional<std::string> find_file(const fs::path& directory) {
   const std::vector<std::string> names = names_in(directory);
-  for (std::string_view known :
-       {kJson, kTekken, std::string_view("tokenizer.model"), std::string_view("tiktoken.model")})
+  for (std::string_view known : {kTokenizerFile, kTekken, std::string_view("tokenizer.model"),
+                                 std::string_view("tiktoken.model")})
     if (std::ranges::binary_search(names, known)) return std::string(known);
   for (const std::string& name : names)
     if (name.ends_with(".tiktoken")) return name;
@@ -110,10 +109,10 @@ std::string Tokenizer::missing(const fs::path& model) {
 }
 
 Tokenizer Tokenizer::load(const fs::path& directory) {
-  const std::string name = find_file(directory).value_or(std::string(kJson));
+  const std::string name = find_file(directory).value_or(std::string(kTokenizerFile));
   std::optional<std::string> bytes = read_text_file(directory, name);
   if (!bytes) fail(ErrorKind::refused, "{}", missing(directory));
-  if (name == kJson) {
+  if (name == kTokenizerFile) {
     TokenizerFile file = parse_tokenizer_file(*bytes);
     bytes.reset();
     Json config = read_json_file(directory, kTokenizerConfig);

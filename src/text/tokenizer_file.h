@@ -15,6 +15,7 @@
 
 namespace sluice {
 
+inline constexpr std::string_view kTokenizerFile = "tokenizer.json";
 inline constexpr int64_t kMaxTokenId = (int64_t{1} << 24) - 1;
 
 struct TokenizerFile {
@@ -23,6 +24,7 @@ struct TokenizerFile {
   bool has_vocabulary = false;
   StringList tokens;
   std::vector<int32_t> ids;
+  void need_vocabulary() const;  // Error(refused) without one
   // or an array of pairs [token, score], whose ids are their places
   bool has_scores = false;
   std::vector<double> scores;
