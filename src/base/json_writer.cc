@@ -48,9 +48,7 @@ void JsonWriter::write(const SomeJson& json) {
     }
     end_object();
   } else if (json.is_array()) {
-    begin_array();
-    for (const SomeJson& element : json) write(element);
-    end_array();
+    array(json, [this](const SomeJson& element) { write(element); });
   } else if (json.is_string()) {
     text({json.template get_ref<const std::string&>()});
   } else {

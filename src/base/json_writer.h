@@ -5,6 +5,7 @@
 #include <concepts>
 #include <functional>
 #include <initializer_list>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,8 +25,23 @@ class JsonWriter {
 
   void begin_object() { begin('{'); }
   void end_object() { end('}'); }
-  void begin_array() { begin('['); }
-  void end_array() { end(']'); }
+  // A list: of what `write` writes, in all or of each item, or of the items themselves.
+  template <std::invocable Write>
+  void array(Write write) {
+    begin('[');
+    write();
+    end(']');
+  }
+  template <class Items, class Write>
+  void array(const Items& items, Write write) {
+    array([&] {
+      for (const auto& item : items) write(item);
+    });
+  }
+  template <std::ranges::range Items>
+  void array(const Items& items) {
+    array(items, [this](const auto& item) { value(item); });
+  }
   void key(std::string_view name);
   // Writes a value of any depth. Bytes that are not UTF-8 become U+FFFD.
   void value(const Json& json);
@@ -72,5 +88,13 @@ class JsonWriter {
       filled_;  // of the objects and arrays that have begun: whether anything is in it
   bool after_key_ = false;
 };
+
+// Appends the JSON that write(json) writes to `out`, and then `after`.
+template <class Write>
+void append_json(std::string& out, Write write, std::string_view after = {}) {
+  JsonWriter json([&](std::string_view piece) { out += piece; });
+  write(json);
+  json.flush(after);
+}
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "src/base/strings.h"
 #include "src/chat/literals.h"
 #include "src/chat/tags.h"
 
@@ -24,11 +25,6 @@ constexpr std::string_view kCallId = "[CALL_ID]", kDeepSeekSeparator = "<｜tool
 // The ends of a name that no tag is around.
 constexpr std::array<std::string_view, 6> kNameEnds{"[ARGS]",       kCallId, kDeepSeekSeparator,
                                                     kKimiArguments, kKey,    "{"};
-
-std::string_view trim(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
-  return text.substr(0, text.find_last_not_of(kSpace) + 1);
-}
 
 // Returns whether `text` may become `tag` when more comes.
 bool may_become(std::string_view text, std::string_view tag) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "io/input_file.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -157,8 +157,8 @@ std::filesystem::path copy_directory(const std::string& output) {
   bool file = output != "-" &&
               (std::filesystem::is_regular_file(status) || !std::filesystem::exists(status));
   if (file) return std::filesystem::absolute(output).parent_path();
-  const char* temporary = std::getenv("TMPDIR");
-  return temporary != nullptr && *temporary != '\0' ? temporary : "/var/tmp";
+  const std::string_view temporary = environment("TMPDIR");
+  return temporary.empty() ? "/var/tmp" : temporary;
 }
 
 // Reads the file of requests; `needs` are those of the requests that can run. Those that cannot get

@@ -10,6 +10,7 @@
 #include "kernels/cuda/open_cuda.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/strings.h"
 #include "src/base/units.h"
 #include "src/cli/help.h"
 #include "src/cli/settings.h"
@@ -106,13 +107,11 @@ void check_fixed_options(const CommonOptions& o) {
 std::optional<int> parse_device(const std::string& name) {
   if (name == "cpu") return std::nullopt;
   if (name == "cuda") return 0;
-  int index = -1;
-  if (name.starts_with("cuda:")) {
-    const char* end = name.data() + name.size();
-    auto [stopped, status] = std::from_chars(name.data() + 5, end, index);
-    if (status != std::errc{} || stopped != end) index = -1;
-  }
-  if (index < 0) fail(ErrorKind::usage, "--device {}: must be cpu, cuda or cuda:N", name);
+  std::string_view number = name;
+  const bool is_cuda = take_until(number, ':') == "cuda";
+  const std::optional<int> index = parse_number<int>(number);
+  if (!is_cuda || !index || *index < 0)
+    fail(ErrorKind::usage, "--device {}: must be cpu, cuda or cuda:N", name);
   return index;
 }
 
@@ -145,14 +144,11 @@ void set_max_model_len(const CommonOptions& o, ModelOptions& s) {
   if (!o.max_model_len) return;
   s.longest_model_len = *o.max_model_len == "auto";
   if (s.longest_model_len) return;
-  int64_t length = 0;
-  const char* end = o.max_model_len->data() + o.max_model_len->size();
-  auto [stopped, status] = std::from_chars(o.max_model_len->data(), end, length);
-  if (status != std::errc{} || stopped != end || length < 1 || length > kMaxPositions) {
+  s.max_model_len = parse_number<int64_t>(*o.max_model_len);
+  if (!s.max_model_len || *s.max_model_len < 1 || *s.max_model_len > kMaxPositions) {
     fail(ErrorKind::usage, "--max-model-len {}: must be auto or a number from 1 to {}",
          *o.max_model_len, kMaxPositions);
   }
-  s.max_model_len = length;
 }
 
 void set_kv_memory(const CommonOptions& o, ModelOptions& s) {

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "src/base/strings.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -50,10 +52,8 @@ std::string limits_of(const CLI::Option& option) {
   constexpr size_t kLongest = 9;  // digits: more are the largest number that there is
   const std::string check = type_and_check(option).second;
   if (check.starts_with('{')) {
-    std::string choices = check.substr(1, check.find('}') - 1);
-    for (size_t at = 0; (at = choices.find(',', at)) != choices.npos; at += 2)
-      choices.replace(at, 1, ", ");
-    return fmt::format(" ({})", choices);
+    const std::string choices = check.substr(1, check.find('}') - 1);
+    return fmt::format(" ({})", fmt::join(split_text(choices, ','), ", "));
   }
   const size_t in = check.find(kIn), to = check.find(kTo, std::min(in, check.size()));
   if (in == check.npos || to == check.npos) return {};

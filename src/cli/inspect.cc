@@ -43,9 +43,7 @@ void write_inspection(JsonWriter& json, const Checkpoint& checkpoint, const Read
   const io::CheckpointIndex& index = checkpoint.index();
   auto each = [&](const auto& list, const auto& element) {
     return [&json, &list, element] {
-      json.begin_array();
-      for (const auto& item : list) json.value(element(item));
-      json.end_array();
+      json.array(list, [&](const auto& item) { json.value(element(item)); });
     };
   };
   auto unit = [](const UnitPlan& u) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "io/file.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -59,9 +60,8 @@ Json model_json(const CachedModel& model) {
 }
 
 CachedModel fetch(const ModelVerbOptions& o, const std::stop_token& stop) {
-  const char* offline = std::getenv("HF_HUB_OFFLINE");
-  if (offline != nullptr &&
-      (std::string_view(offline) == "1" || std::string_view(offline) == "true"))
+  const std::string_view offline = environment("HF_HUB_OFFLINE");
+  if (offline == "1" || offline == "true")
     fail(ErrorKind::usage, "HF_HUB_OFFLINE is set, which forbids fetching; unset it");
   PullProgress progress;
   const ProgressDisplay display({.work = "fetching",

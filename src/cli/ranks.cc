@@ -8,15 +8,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/strings.h"
 #include "src/engine/ranks.h"
 #include "src/ranks/mpi_group.h"
 
@@ -27,13 +28,11 @@ constexpr int kSignalled = 128;  // and the signal: a shell's exit status
 
 // The path of a program that PATH has.
 std::optional<std::string> find_program(std::string_view name) {
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path != nullptr ? path : "";
+  std::string_view rest = environment("PATH");
   while (!rest.empty()) {
-    const size_t end = std::min(rest.find(':'), rest.size());
-    std::string file = fmt::format("{}/{}", rest.substr(0, end), name);
-    if (end > 0 && access(file.c_str(), X_OK) == 0) return file;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const std::string_view directory = take_until(rest, ':');
+    std::string file = fmt::format("{}/{}", directory, name);
+    if (!directory.empty() && access(file.c_str(), X_OK) == 0) return file;
   }
   return std::nullopt;
 }

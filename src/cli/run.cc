@@ -119,19 +119,15 @@ void write_logprobs(JsonWriter& json, const std::vector<TokenLogprobs>& tokens) 
     json.member("logprob", l.logprob);
     json.member("token_id", l.token_id);
   };
-  json.begin_array();
-  for (const TokenLogprobs& token : tokens) {
+  json.array(tokens, [&](const TokenLogprobs& token) {
     begin_logprob(token.token);
     json.key("top");
-    json.begin_array();
-    for (const Logprob& l : token.top) {
+    json.array(token.top, [&](const Logprob& l) {
       begin_logprob(l);
       json.end_object();
-    }
-    json.end_array();
+    });
     json.end_object();
-  }
-  json.end_array();
+  });
 }
 
 // Prints JSON as it is made: with the logprobs of a vocabulary it is many times as large as these.
@@ -152,9 +148,7 @@ void print_result(const RequestResult& result, RunReport& report, bool logprobs)
     json.text({result.text});
     json.member("timings", report.timings());
     json.key("token_ids");
-    json.begin_array();
-    for (int32_t id : result.ids) json.value(id);
-    json.end_array();
+    json.array(result.ids);
     json.end_object();
   });
 }

@@ -89,8 +89,7 @@ Json RunReport::load_figures() const {
 }
 
 void RunReport::write_tensors(JsonWriter& json) const {
-  json.begin_array();
-  for (const TensorReport& t : model_.report().tensors) {
+  json.array(model_.report().tensors, [&](const TensorReport& t) {
     Json item{{"name", t.name()},
               {"stored", t.stored()},
               {"kept", t.kept()},
@@ -100,8 +99,7 @@ void RunReport::write_tensors(JsonWriter& json) const {
       item["max_error"] = t.stats.max_error;
     }
     json.value(item);
-  }
-  json.end_array();
+  });
 }
 
 namespace {
@@ -150,22 +148,15 @@ Json RunReport::stream_figures() const {
 }
 
 void RunReport::write_units(JsonWriter& json) const {
-  json.begin_array();
-  for (size_t u = 0; u < stream_->units.size(); ++u) {
-    const sluice::UnitStalls& stalls = stream_->units[u];
-    if (stalls.bytes == 0) continue;
-    json.value(
-        {{"name", model_.read_plan().units[u].name},
-         {"bytes", stalls.bytes},
-         {"stalls", {{"disk", stalls.disk}, {"compute", stalls.compute}, {"copy", stalls.copy}}}});
-  }
-  json.end_array();
-}
-
-void RunReport::write_samples(JsonWriter& json) const {
-  json.begin_array();
-  for (const DiskTimeline::Sample& s : samples_) json.value({s.seconds, s.bytes});
-  json.end_array();
+  json.array([&] {
+    for (size_t u = 0; u < stream_->units.size(); ++u) {
+      const sluice::UnitStalls& s = stream_->units[u];
+      if (s.bytes == 0) continue;
+      json.value({{"name", model_.read_plan().units[u].name},
+                  {"bytes", s.bytes},
+                  {"stalls", {{"disk", s.disk}, {"compute", s.compute}, {"copy", s.copy}}}});
+    }
+  });
 }
 
 void RunReport::write(JsonWriter& json) const {
@@ -184,7 +175,10 @@ void RunReport::write(JsonWriter& json) const {
     if (!stream_) return json.value(nullptr);
     json.object(stream_figures(), {{"units", [&] { write_units(json); }}});
   };
-  auto disk = [&] { json.object(Json::object(), {{"samples", [&] { write_samples(json); }}}); };
+  auto samples = [&] {
+    json.array(samples_, [&](const DiskTimeline::Sample& s) { json.value({s.seconds, s.bytes}); });
+  };
+  auto disk = [&] { json.object(Json::object(), {{"samples", samples}}); };
   auto memory = [&] { write_json(json, *memory_); };
   json.object(small, {{"load", load}, {"stream", stream}, {"disk", disk}, {"memory", memory}});
 }

@@ -34,7 +34,6 @@ class RunReport {
   Json stream_figures() const;
   void write_tensors(JsonWriter& json) const;
   void write_units(JsonWriter& json) const;
-  void write_samples(JsonWriter& json) const;
 
   std::string verb_;
   const CommonOptions& options_;

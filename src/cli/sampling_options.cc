@@ -1,42 +1,26 @@
 #include "src/cli/sampling_options.h"
 
-#include <charconv>
 #include <map>
 #include <string_view>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/cli/common.h"
 
 namespace sluice::cli {
 namespace {
 
-// The whole of `text` as a number; false where it is none.
-template <class Number>
-bool parse_number(std::string_view text, Number& number) {
-  auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return status == std::errc{} && end == text.data() + text.size();
-}
-
 // "5=1.5,7=-100"
 std::map<int32_t, float> parse_logit_bias(const std::string& text) {
   std::map<int32_t, float> bias;
-  std::string_view rest = text;
-  bool more = true;
-  while (more) {
-    size_t comma = rest.find(',');
-    std::string_view item = rest.substr(0, comma);
-    more = comma != std::string_view::npos;
-    if (more) rest.remove_prefix(comma + 1);
-    size_t sign = std::min(item.find('='), item.size());
-    int32_t id = 0;
-    float added = 0;
-    if (!parse_number(item.substr(0, sign), id) ||
-        !parse_number(item.substr(std::min(sign + 1, item.size())), added)) {
+  for (std::string_view item : split_text(text, ',')) {
+    const auto id = parse_number<int32_t>(take_until(item, '='));
+    const auto added = parse_number<float>(item);
+    if (!id || !added)
       fail(ErrorKind::usage, "--logit-bias {}: not a list of biases such as 5=1.5,7=-100", text);
-    }
-    if (!bias.emplace(id, added).second)
-      fail(ErrorKind::usage, "--logit-bias {}: token id {} is there twice", text, id);
+    if (!bias.emplace(*id, *added).second)
+      fail(ErrorKind::usage, "--logit-bias {}: token id {} is there twice", text, *id);
   }
   return bias;
 }

@@ -5,11 +5,11 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <set>
 
 #include "io/file.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/cli/help.h"
@@ -183,11 +183,6 @@ void add_words(const CLI::Option& option, const std::string& name,
   }
 }
 
-const char* variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value != nullptr && *value != '\0' ? value : nullptr;
-}
-
 }  // namespace
 
 void Settings::add_option(CLI::App& verb) {
@@ -214,8 +209,8 @@ std::vector<std::string> Settings::complete(const CLI::App& app, std::vector<std
   Given given = given_options(*verb, words, begin);
   if (given.help) return words;
   Values file;
-  if (const char* path = variable("SLUICE_CONFIG");
-      path != nullptr && !given.config && verb->get_option_no_throw("--config") != nullptr)
+  if (const std::string_view path = environment("SLUICE_CONFIG");
+      !path.empty() && !given.config && verb->get_option_no_throw("--config") != nullptr)
     given.config = path;
   if (given.config) file = ConfigFile(app, *given.config).settings(*verb);
   std::vector<std::string> added;
@@ -224,7 +219,7 @@ std::vector<std::string> Settings::complete(const CLI::App& app, std::vector<std
     const std::string name = "--" + option->get_lnames().front();
     if (name == "--help" || name == "--config") continue;
     const std::string own = variable_of(name);
-    if (const char* value = variable(own)) {
+    if (const std::string value(environment(own.c_str())); !value.empty()) {
       add_words(*option, name,
                 takes_several(*option) ? lines_of(value) : Values::mapped_type{value}, own, added);
       origins_[name] = own;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/strings.h"
 #include "src/cli/near_miss.h"
 
 namespace sluice::cli {
@@ -112,10 +113,9 @@ std::string validation_sentence(std::string_view what) {
   }
   if (const auto list = split(what, " not in {")) {
     if (const auto named = split(list->first, ": ")) {
-      std::string choices(list->second.substr(0, list->second.rfind('}')));
-      for (size_t at = 0; (at = choices.find(',', at)) != std::string::npos; at += 2)
-        choices.replace(at, 1, ", ");
-      return fmt::format("{} {}: choose one of: {}", named->first, named->second, choices);
+      const auto choices = split_text(list->second.substr(0, list->second.rfind('}')), ',');
+      return fmt::format("{} {}: choose one of: {}", named->first, named->second,
+                         fmt::join(choices, ", "));
     }
   }
   return std::string(what);

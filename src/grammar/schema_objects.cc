@@ -14,16 +14,6 @@ constexpr size_t kLongestName = 256;  // of those that other keys must differ fr
 
 bool is_plain(char32_t c) { return c >= 0x20 && c != '"' && c != '\\'; }
 
-std::u32string code_points(std::string_view text) {
-  std::u32string all;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Char c = utf8_char_at(text, at);
-    all += c.code_point;
-    at += static_cast<size_t>(c.bytes);
-  }
-  return all;
-}
-
 OrderedJson names_of(const OrderedJson& schema) {
   auto required = schema.find("required");
   return required == schema.end() ? OrderedJson::array() : *required;

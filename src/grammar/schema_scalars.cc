@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/grammar/regex_tree.h"
 #include "src/grammar/schema_formats.h"
 
@@ -310,13 +311,11 @@ Term SchemaScalars::magnitudes(Languages& languages, const OrderedJson& schema, 
       document_.refuse(path, "multipleOf must be a number above 0");
     const Decimal of = decimal_of(given).magnitude;
     const std::string whole = of.whole + of.fraction;
-    uint32_t divisor = 0;
-    const auto end = std::from_chars(whole.data(), whole.data() + whole.size(), divisor);
-    if (end.ptr != whole.data() + whole.size() || end.ec != std::errc() || divisor > kMostDivisor ||
-        of.fraction.size() > kMostPlaces)
+    const auto divisor = parse_number<uint32_t>(whole);
+    if (!divisor || *divisor > kMostDivisor || of.fraction.size() > kMostPlaces)
       document_.refuse(path, "multipleOf has more than {} digits, which is not supported", 4);
-    all.push_back(languages.multiples(divisor, static_cast<uint32_t>(of.fraction.size())));
-    if (divisor > kFewRests) digits = kUnlimited;
+    all.push_back(languages.multiples(*divisor, static_cast<uint32_t>(of.fraction.size())));
+    if (*divisor > kFewRests) digits = kUnlimited;
   }
   auto digit_term = [&](char32_t first) { return languages.characters({{first, U'9'}}); };
   const uint32_t rest = digits == kUnlimited ? kUnlimited : digits - 1;

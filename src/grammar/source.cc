@@ -4,19 +4,10 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/text/utf8.h"
 
 namespace sluice::grammar {
-namespace {
-
-int hex_digit(char32_t c) {
-  if (c >= '0' && c <= '9') return static_cast<int>(c - '0');
-  if (c >= 'a' && c <= 'f') return static_cast<int>(c - 'a') + 10;
-  return c >= 'A' && c <= 'F' ? static_cast<int>(c - 'A') + 10 : -1;
-}
-
-}  // namespace
-
 Source::Source(std::string_view text, std::string where, std::string_view what)
     : text_(text), where_(std::move(where)), what_(what) {
   if (text.size() > kMaxTextBytes) {

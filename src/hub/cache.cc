@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "io/checkpoint/shard_index.h"
 #include "io/file.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/hub/gguf_choice.h"
@@ -22,11 +22,8 @@ constexpr const char* kWeightsIndex = "model.safetensors.index.json";
 
 // The value of an environment variable as a path, "~" as the home directory; empty: it is not set.
 fs::path path_of(const char* variable) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr || *value == 0) return {};
-  const std::string_view text = value;
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || !(text == "~" || text.starts_with("~/"))) return text;
+  const std::string_view text = environment(variable), home = environment("HOME");
+  if (home.empty() || !(text == "~" || text.starts_with("~/"))) return text;
   return fs::path(home) / text.substr(std::min<size_t>(2, text.size()));
 }
 

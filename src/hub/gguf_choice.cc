@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <regex>
 
+#include "src/base/strings.h"
+
 namespace sluice {
 namespace {
 
 constexpr std::string_view kUsual = "Q4_K_M";
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-std::string in_lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), lower);
-  return result;
-}
 
 std::string_view file_name(std::string_view file) {
   return file.substr(file.rfind('/') + 1);  // npos + 1 is 0
@@ -50,7 +44,7 @@ std::string tag_of(const std::string& stem) {
 std::vector<GgufChoice> gguf_choices(std::span<const std::string> files) {
   std::vector<GgufChoice> choices;
   for (const std::string& file : files) {
-    const std::string name = in_lower(file_name(file));
+    const std::string name = lower_ascii(file_name(file));
     if (!name.ends_with(".gguf") || name.starts_with("mmproj") ||
         name.find("imatrix") != std::string::npos)
       continue;
@@ -61,10 +55,10 @@ std::vector<GgufChoice> gguf_choices(std::span<const std::string> files) {
 
 std::optional<GgufChoice> choose_gguf(std::span<const GgufChoice> choices, std::string_view tag) {
   if (tag.empty() && choices.size() == 1) return choices.front();
-  const std::string wanted = in_lower(tag.empty() ? kUsual : tag);
+  const std::string wanted = lower_ascii(tag.empty() ? kUsual : tag);
   for (const GgufChoice& each : choices) {
-    if (in_lower(each.file) == wanted || in_lower(file_name(each.file)) == wanted ||
-        in_lower(stem_of(each.file)) == wanted || in_lower(each.tag) == wanted)
+    if (lower_ascii(each.file) == wanted || lower_ascii(file_name(each.file)) == wanted ||
+        lower_ascii(stem_of(each.file)) == wanted || lower_ascii(each.tag) == wanted)
       return each;
   }
   return std::nullopt;

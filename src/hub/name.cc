@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "src/base/strings.h"
+
 namespace sluice {
 namespace {
 
@@ -37,14 +39,6 @@ bool drop_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
   return true;
-}
-
-// The text up to `mark`, which is removed with it; the whole where there is none.
-std::string_view take_until(std::string_view& text, char mark) {
-  const size_t end = std::min(text.find(mark), text.size());
-  const std::string_view taken = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return taken;
 }
 
 // Reads what follows ORG/NAME/ in an address: the revision of a page, and a file of it. A file

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -15,6 +14,7 @@
 
 #include "io/file.h"
 #include "io/stream.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -335,8 +335,8 @@ class Pull {
 }  // namespace
 
 std::string hub_endpoint() {
-  const char* endpoint = std::getenv("HF_ENDPOINT");
-  std::string text = endpoint != nullptr && *endpoint != 0 ? endpoint : "https://huggingface.co";
+  std::string text(environment("HF_ENDPOINT"));
+  if (text.empty()) text = "https://huggingface.co";
   while (text.ends_with('/')) text.pop_back();
   if (!text.starts_with("https://") && !text.starts_with("http://"))
     fail(ErrorKind::usage, "HF_ENDPOINT is {}, but must begin with https:// or http://", text);
@@ -346,12 +346,11 @@ std::string hub_endpoint() {
 std::optional<std::string> hub_token() {
   constexpr uint64_t kMostBytes = 4096;
   for (const char* variable : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    const char* token = std::getenv(variable);
-    if (token != nullptr && *token != 0) return token;
+    const std::string_view token = environment(variable);
+    if (!token.empty()) return std::string(token);
   }
-  const char* path = std::getenv("HF_TOKEN_PATH");
-  const fs::path file =
-      path != nullptr && *path != 0 ? fs::path(path) : hub_cache().parent_path() / "token";
+  const fs::path path = environment("HF_TOKEN_PATH");
+  const fs::path file = path.empty() ? hub_cache().parent_path() / "token" : path;
   std::error_code fault;
   if (!fs::is_regular_file(file, fault)) return std::nullopt;
   std::string token = io::read_small_file(file, kMostBytes);

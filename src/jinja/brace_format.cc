@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <charconv>
 
+#include "src/base/strings.h"
 #include "src/jinja/characters.h"
 #include "src/jinja/formatting.h"
 #include "src/jinja/functions.h"
@@ -11,14 +11,6 @@
 
 namespace sluice::jinja {
 namespace {
-
-std::optional<int64_t> number_of(std::string_view text) {
-  int64_t value = 0;
-  auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || status != std::errc{} || end != text.data() + text.size())
-    return std::nullopt;
-  return value;
-}
 
 bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
 
@@ -44,7 +36,7 @@ FormatSpec read_spec(std::string_view text) {
   auto take_number = [&](int64_t& value) {
     const size_t size = std::min(text.find_first_not_of("0123456789"), text.size());
     if (size == 0) return;
-    value = size > 9 ? 1'000'000'000 : *number_of(text.substr(0, size));
+    value = size > 9 ? 1'000'000'000 : *parse_number<int64_t>(text.substr(0, size));
     text.remove_prefix(size);
   };
   if (char sign = take("+- ")) spec.sign = sign;
@@ -127,7 +119,7 @@ class Braces {
       const std::string_view key = name.substr(1, stop - 1);
       if (key.empty() || (item && stop == name.size()))
         refuse(FaultKind::value, "empty attribute in format string");
-      const std::optional<int64_t> index = number_of(key);
+      const std::optional<int64_t> index = parse_number<int64_t>(key);
       value = !item   ? attribute_of(run_, value, key)
               : index ? item_of(run_, value, Value::integer(*index))
                       : item_of(run_, value, make_text(run_.meter(), std::string(key)));
@@ -137,7 +129,7 @@ class Braces {
   }
 
   Value first(std::string_view name) {
-    std::optional<int64_t> index = number_of(name);
+    std::optional<int64_t> index = parse_number<int64_t>(name);
     if (name.empty()) index = next_++;
     if (!index) {
       for (const auto& [key, value] : arguments_.named)

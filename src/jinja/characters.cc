@@ -89,17 +89,6 @@ std::string title_character(std::string_view character) {
   });
 }
 
-std::u32string code_points(std::string_view text) {
-  std::u32string points;
-  points.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Char c = utf8_char_at(text, at);
-    points += c.code_point;
-    at += static_cast<size_t>(c.bytes);
-  }
-  return points;
-}
-
 size_t byte_of(std::string_view text, size_t index) {
   size_t at = 0;
   for (; at < text.size() && index > 0; --index) {

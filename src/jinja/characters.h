@@ -25,7 +25,6 @@ std::string lower(std::string_view text);
 std::string fold_case(std::string_view text);
 std::string title_character(std::string_view character);
 
-std::u32string code_points(std::string_view text);
 // The byte at which character `index` of `text` begins; its size where it has no more.
 size_t byte_of(std::string_view text, size_t index);
 

@@ -1,8 +1,8 @@
 #include "src/jinja/filters.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "src/base/strings.h"
 #include "src/jinja/characters.h"
 #include "src/jinja/run.h"
 
@@ -23,17 +23,9 @@ AttributePath::AttributePath(const Bound& arguments, const Value& path) : run_(a
     keys_.push_back(path);
     return;
   }
-  std::string_view rest = path.text();
-  for (bool more = true; more;) {
-    const size_t end = std::min(rest.find('.'), rest.size());
-    const std::string_view part = rest.substr(0, end);
-    int64_t index = 0;
-    auto [stop, status] = std::from_chars(part.data(), part.data() + part.size(), index);
-    const bool number = !part.empty() && part[0] != '-' && status == std::errc{} &&
-                        stop == part.data() + part.size();
-    keys_.push_back(number ? Value::integer(index) : make_text(run_.meter(), std::string(part)));
-    more = end < rest.size();
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (const std::string_view part : split_text(path.text(), '.')) {
+    const auto index = part.starts_with('-') ? std::nullopt : parse_number<int64_t>(part);
+    keys_.push_back(index ? Value::integer(*index) : make_text(run_.meter(), std::string(part)));
   }
 }
 

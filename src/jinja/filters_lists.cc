@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "src/base/strings.h"
 #include "src/jinja/filters.h"
 #include "src/jinja/operators.h"
 #include "src/jinja/run.h"
@@ -89,13 +90,8 @@ std::vector<AttributePath> paths_of(const Bound& a, const Value& attribute) {
     paths.emplace_back(a, attribute);
     return paths;
   }
-  std::string_view rest = attribute.text();
-  for (bool more = true; more;) {
-    const size_t end = std::min(rest.find(','), rest.size());
-    paths.emplace_back(a, make_text(a.meter(), std::string(rest.substr(0, end))));
-    more = end < rest.size();
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
+  for (const std::string_view part : split_text(attribute.text(), ','))
+    paths.emplace_back(a, make_text(a.meter(), std::string(part)));
   return paths;
 }
 

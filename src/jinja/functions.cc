@@ -2,19 +2,12 @@
 
 #include <algorithm>
 
+#include "src/base/strings.h"
 #include "src/jinja/run.h"
 #include "src/jinja/show.h"
 
 namespace sluice::jinja {
 namespace {
-
-// The next of names with spaces between.
-std::string_view take_word(std::string_view& words) {
-  const size_t end = std::min(words.find(' '), words.size());
-  const std::string_view word = words.substr(0, end);
-  words.remove_prefix(std::min(end + 1, words.size()));
-  return word;
-}
 
 // "dict object", as Jinja says it in errors.
 std::string object_of(const Value& value) {
@@ -70,7 +63,7 @@ std::optional<Value> Bound::next_argument(std::string_view name, Arguments& argu
 void Bound::bind(std::string_view parameters, Arguments& arguments) {
   size_t used = 0;
   while (!parameters.empty()) {
-    std::string_view name = take_word(parameters);
+    std::string_view name = take_until(parameters, ' ');
     if (name == "*") {
       for (; used < arguments.positional.size(); ++used)
         rest_.positional.push_back(std::move(arguments.positional[used]));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/jinja/characters.h"
+#include "src/text/utf8.h"
 
 namespace sluice::jinja {
 namespace {

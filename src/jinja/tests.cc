@@ -6,6 +6,7 @@
 #include "src/jinja/operators.h"
 #include "src/jinja/run.h"
 #include "src/jinja/show.h"
+#include "src/text/utf8.h"
 
 namespace sluice::jinja {
 namespace {

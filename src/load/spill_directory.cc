@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "io/file.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/load/spill_header.h"
@@ -47,11 +47,8 @@ uint64_t total_bytes(const std::vector<SpillFileInfo>& files) {
 }  // namespace
 
 fs::path default_spill_directory() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  if (cache != nullptr && *cache != '\0') return fs::path(cache) / "sluice/spill";
-  if (home != nullptr && *home != '\0') return fs::path(home) / ".cache/sluice/spill";
-  return {};
+  const fs::path cache = user_cache();
+  return cache.empty() ? cache : cache / "spill";
 }
 
 std::vector<SpillFileInfo> list_spill_files(const fs::path& directory) {

@@ -40,24 +40,14 @@ Enum enum_from(const std::string& name, size_t count, Name name_of, const std::s
   fail(ErrorKind::refused, "{}: \"{}\" is not known in a memory report", where, name);
 }
 
-uint64_t bytes_from(const JsonFields& fields, const char* key) {
-  return static_cast<uint64_t>(fields.integer(key, 0, INT64_MAX));
-}
-
-const Json& list_from(const JsonFields& fields, const char* key) {
-  const Json& value = fields.raw(key);
-  if (!value.is_array()) fail(ErrorKind::refused, "{}: {} must be a list", fields.where(), key);
-  return value;
-}
-
 std::vector<Ledger::Account> accounts_from(const JsonFields& fields, const char* key) {
   std::vector<Ledger::Account> accounts;
   std::string where = fmt::format("{}: {}", fields.where(), key);
-  for (const Json& item : list_from(fields, key)) {
+  for (const Json& item : report_list(fields, key)) {
     JsonFields f(item, where);
     accounts.push_back({enum_from<Place>(f.string("place"), kPlaces, place_name, where),
                         enum_from<Use>(f.string("use"), kUses, use_name, where), f.string("owner"),
-                        bytes_from(f, "bytes")});
+                        report_bytes(f, "bytes")});
   }
   return accounts;
 }
@@ -75,7 +65,7 @@ std::vector<Ledger::Event> timeline_from(const JsonFields& fields, size_t accoun
   int64_t total = 0;  // over all places, so that no sum of some of them overflows
   double last = 0;
   std::string where = fields.where() + ": timeline";
-  for (const Json& item : list_from(fields, "timeline")) {
+  for (const Json& item : report_list(fields, "timeline")) {
     if (!item.is_array() || item.size() != 3)
       fail(ErrorKind::refused, "{}: every entry must be [seconds, account, bytes]", where);
     last = report_seconds(item[0], last, where);
@@ -95,6 +85,16 @@ std::vector<Ledger::Event> timeline_from(const JsonFields& fields, size_t accoun
 }
 
 }  // namespace
+
+uint64_t report_bytes(const JsonFields& fields, const char* key) {
+  return static_cast<uint64_t>(fields.integer(key, 0, INT64_MAX));
+}
+
+const Json& report_list(const JsonFields& fields, const char* key) {
+  const Json& value = fields.raw(key);
+  if (!value.is_array()) fail(ErrorKind::refused, "{}: {} must be a list", fields.where(), key);
+  return value;
+}
 
 double report_seconds(const Json& value, double earliest, const std::string& where) {
   constexpr double kLatest = 1e9;  // thirty years: what charts and traces make of it stays finite
@@ -153,31 +153,30 @@ Json to_json(const MemoryReport& r) {
 void write_json(JsonWriter& json, const MemoryReport& r) {
   Json figures = to_json(r);
   figures.erase("timeline");
-  json.object(figures, {{"timeline", [&] {
-                           json.begin_array();
-                           for (const Ledger::Event& e : r.timeline)
-                             json.value({e.seconds, e.account, e.delta});
-                           json.end_array();
-                         }}});
+  auto timeline = [&] {
+    json.array(r.timeline,
+               [&](const Ledger::Event& e) { json.value({e.seconds, e.account, e.delta}); });
+  };
+  json.object(figures, {{"timeline", timeline}});
 }
 
 MemoryReport memory_report_from_json(const Json& json, const std::string& where) {
   JsonFields fields(json, where);
   MemoryReport r;
-  r.budget = bytes_from(fields, "budget");
-  r.predicted_peak = bytes_from(fields, "predicted_peak");
-  r.ledger_peak = bytes_from(fields, "ledger_peak");
-  r.measured_peak = bytes_from(fields, "measured_peak");
-  if (fields.has("cgroup_peak")) r.cgroup_peak = bytes_from(fields, "cgroup_peak");
-  if (fields.has("cgroup_limit")) r.cgroup_limit = bytes_from(fields, "cgroup_limit");
+  r.budget = report_bytes(fields, "budget");
+  r.predicted_peak = report_bytes(fields, "predicted_peak");
+  r.ledger_peak = report_bytes(fields, "ledger_peak");
+  r.measured_peak = report_bytes(fields, "measured_peak");
+  if (fields.has("cgroup_peak")) r.cgroup_peak = report_bytes(fields, "cgroup_peak");
+  if (fields.has("cgroup_limit")) r.cgroup_limit = report_bytes(fields, "cgroup_limit");
   if (fields.has("device")) {
     JsonFields device(fields.raw("device"), where + ": device");
-    r.device = {bytes_from(device, "budget"), bytes_from(device, "predicted_peak"),
-                bytes_from(device, "ledger_peak")};
+    r.device = {report_bytes(device, "budget"), report_bytes(device, "predicted_peak"),
+                report_bytes(device, "ledger_peak")};
   }
   r.peak_holders = accounts_from(fields, "peak_holders");
   double last = 0;
-  for (const Json& item : list_from(fields, "phases")) {
+  for (const Json& item : report_list(fields, "phases")) {
     JsonFields f(item, where + ": phases");
     last = report_seconds(f.raw("seconds"), last, f.where());
     r.phases.push_back({last, f.string("name")});

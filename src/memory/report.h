@@ -46,6 +46,9 @@ Json to_json(const MemoryReport& report);
 // Error(refused) for what no ledger could have written: times that go back, accounts that nobody
 // opened, totals below zero or beyond 63 bits. So sums over the timeline need no checks.
 MemoryReport memory_report_from_json(const Json& json, const std::string& where);
+// A count of bytes, and a list, in a report. Error(refused) for anything else.
+uint64_t report_bytes(const JsonFields& fields, const char* key);
+const Json& report_list(const JsonFields& fields, const char* key);
 // A time on a report's clock: seconds since the start, not before `earliest`. Error(refused).
 double report_seconds(const Json& value, double earliest, const std::string& where);
 

@@ -23,14 +23,6 @@ constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
 constexpr std::string_view kSpecialTokens = "special_tokens_map.json";
 constexpr std::string_view kSuffix = "_token";
 
-Json read_object(const fs::path& directory, std::string_view name) {
-  const std::optional<std::string> text = read_text_file(directory, name);
-  if (!text) return Json::object();
-  Json json = parse_json(*text, name);
-  if (!json.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", name);
-  return json;
-}
-
 // A text, or a list of {name, template}.
 void take_templates(const Json& config, std::string_view where, ChatFiles& files) {
   auto at = config.find("chat_template");
@@ -69,11 +61,11 @@ ChatFiles read_chat_files(const fs::path& directory) {
   ChatFiles files;
   if (std::optional<std::string> text = read_text_file(directory, kTemplateFile))
     files.templates.push_back({"default", std::string(kTemplateFile), *std::move(text)});
-  take_templates(read_object(directory, kTemplateJson), kTemplateJson, files);
-  const Json config = read_object(directory, kTokenizerConfig);
+  take_templates(read_json_file(directory, kTemplateJson), kTemplateJson, files);
+  const Json config = read_json_file(directory, kTokenizerConfig);
   take_templates(config, kTokenizerConfig, files);
   take_special(config, files);
-  take_special(read_object(directory, kSpecialTokens), files);
+  take_special(read_json_file(directory, kSpecialTokens), files);
   return files;
 }
 

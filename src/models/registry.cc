@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <iterator>
-#include <numeric>
 #include <set>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/strings.h"
 #include "src/formats/formats.h"
 #include "src/models/embeddings.h"
 #include "src/models/expert_layout.h"
@@ -48,8 +47,7 @@ constexpr std::array<std::string_view, 16> kBesideLanguageModel{"vision_tower.*"
                                                                 "*.mlp_AR.*"};
 
 bool same_letters(std::string_view a, std::string_view b) {
-  return std::ranges::equal(
-      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+  return lower_ascii(a) == lower_ascii(b);
 }
 
 // Returns whether a config.json names this family's class, or that of its model without a head.
@@ -62,21 +60,6 @@ bool is_class_of(const Family& family, std::string_view name) {
         family.architecture.substr(0, family.architecture.size() - ending.size());
     return same_letters(std::string(stem) + "Model", name);
   });
-}
-
-// Characters to insert, remove or exchange (Levenshtein).
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      size_t exchanged = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({exchanged, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 std::vector<std::string> parse_architectures(const JsonFields& config) {
@@ -102,8 +85,8 @@ std::vector<std::string> parse_architectures(const JsonFields& config) {
   std::string named = names.empty() ? "model_type is " + model_type
                                     : fmt::format("architectures names {}", fmt::join(names, ", "));
   const Family& nearest = std::ranges::min(families(), {}, [&](const Family& f) {
-    return names.empty() ? distance(model_type, f.model_type)
-                         : distance(names.front(), f.architecture);
+    return names.empty() ? edit_distance(model_type, f.model_type)
+                         : edit_distance(names.front(), f.architecture);
   });
   fail(ErrorKind::refused,
        "{}: {}, which is not supported; the nearest supported one is {}; supported: {}",

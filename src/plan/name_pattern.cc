@@ -1,45 +1,30 @@
 #include "src/plan/name_pattern.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 
 namespace sluice {
 namespace {
 
 constexpr std::string_view kRegex = "re:";
 
-std::vector<std::string> parts_of(std::string_view text) {
-  std::vector<std::string> parts;
-  while (true) {
-    const size_t end = std::min(text.find('.'), text.size());
-    parts.emplace_back(text.substr(0, end));
-    if (end == text.size()) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
-std::optional<int64_t> number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = status == std::errc{} && end == text.data() + text.size() && value >= 0;
-  return whole ? std::optional(value) : std::nullopt;
-}
-
 bool part_matches(std::string_view wanted, std::string_view part) {
   if (matches(wanted, part)) return true;
   const size_t dash = wanted.find('-');
   if (dash == std::string_view::npos) return false;
-  const auto low = number(wanted.substr(0, dash)), high = number(wanted.substr(dash + 1));
-  const auto value = number(part);
+  const auto low = parse_number<int64_t>(wanted.substr(0, dash));
+  const auto high = parse_number<int64_t>(wanted.substr(dash + 1));
+  const auto value = parse_number<int64_t>(part);
   return low && high && value && *low <= *value && *value <= *high;
 }
 
 // Returns whether some of the parts of a name, one after another, are those of the pattern.
-bool has_run(const std::vector<std::string>& wanted, const std::vector<std::string>& parts) {
+bool has_run(const std::vector<std::string>& wanted, std::string_view name) {
+  const std::vector<std::string_view> parts = split_text(name, '.');
   // Places between parts up to which the pattern so far may have come: it may begin anywhere.
   std::vector<bool> now(parts.size() + 1, true);
   for (const std::string& part : wanted) {
@@ -70,7 +55,7 @@ NamePattern NamePattern::parse(const std::string& text, std::string_view where) 
     }
     return pattern;
   }
-  pattern.parts_ = parts_of(text);
+  for (const std::string_view part : split_text(text, '.')) pattern.parts_.emplace_back(part);
   if (std::ranges::any_of(pattern.parts_, &std::string::empty))
     fail(ErrorKind::usage, "{}: '{}' is no pattern such as layers.0-7, *.down_proj or re:.*_proj",
          where, text);
@@ -78,7 +63,7 @@ NamePattern NamePattern::parse(const std::string& text, std::string_view where) 
 }
 
 bool NamePattern::matches(std::string_view name) const {
-  if (regex_ == nullptr) return has_run(parts_, parts_of(name));
+  if (regex_ == nullptr) return has_run(parts_, name);
   try {
     PatternMatcher matcher(*regex_);
     PatternMatcher::Search search;

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 
 namespace sluice {
 namespace {
@@ -23,21 +24,19 @@ constexpr NamedTier kTierNames[] = {{"device", Tier::device},
 
 std::vector<PlaceRule> parse_place_rules(const std::string& text) {
   std::vector<PlaceRule> rules;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::string item = text.substr(at, end - at);
+  for (const std::string_view item : split_text(text, ',')) {
     const size_t equals = item.rfind('=');
-    if (equals == std::string::npos)
+    if (equals == std::string_view::npos)
       fail(ErrorKind::usage, "--place {}: not a rule such as layers.0-7=host", item);
-    const std::string place = item.substr(equals + 1);
+    const std::string_view place = item.substr(equals + 1);
     const auto* found = std::ranges::find(kTierNames, place, &NamedTier::name);
     if (found == std::end(kTierNames)) {
       fail(ErrorKind::usage,
            "--place {}: unknown place {}; choose device, host, cpu, cached or disk", item, place);
     }
-    rules.push_back({NamePattern::parse(item.substr(0, equals), "--place " + item), found->tier,
-                     found->by_cpu});
-    at = end + 1;
+    rules.push_back(
+        {NamePattern::parse(std::string(item.substr(0, equals)), fmt::format("--place {}", item)),
+         found->tier, found->by_cpu});
   }
   return rules;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 
 namespace sluice {
 namespace {
@@ -44,11 +45,9 @@ bool QuantizeRequest::makes_groups() const {
 QuantizeRequest parse_quantization(const std::string& text) {
   QuantizeRequest request{*find_quant_scheme("none")};
   bool ended = false;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::string item = text.substr(at, end - at);
+  for (const std::string_view item : split_text(text, ',')) {
     const size_t equals = item.rfind('=');
-    const std::string name = item.substr(equals == std::string::npos ? 0 : equals + 1);
+    const std::string_view name = item.substr(equals + 1);  // npos + 1 is 0
     std::optional<QuantScheme> scheme = find_quant_scheme(name);
     if (!scheme)
       fail(ErrorKind::usage, "--quantization {}: unknown scheme {}; choose one of: {}", text,
@@ -57,14 +56,14 @@ QuantizeRequest parse_quantization(const std::string& text) {
       fail(ErrorKind::usage,
            "--quantization {}: {}: rules are written PATTERN=SCHEME; the default scheme comes last",
            text, item);
-    ended = equals == std::string::npos;
+    ended = equals == std::string_view::npos;
     if (ended) {
       request.scheme = *scheme;
     } else {
       request.rules.push_back(
-          {NamePattern::parse(item.substr(0, equals), "--quantization " + text), *scheme});
+          {NamePattern::parse(std::string(item.substr(0, equals)), "--quantization " + text),
+           *scheme});
     }
-    at = end + 1;
   }
   return request;
 }

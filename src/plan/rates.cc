@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 
 #include "io/file.h"
 #include "io/reader.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/units.h"
@@ -35,21 +35,8 @@ constexpr double kSlowest = 1e4, kFastest = 1e14;
 
 // An object of rates.json, of lists of observations.
 const char* section(RateKind kind) {
-  switch (kind) {
-    case RateKind::disk:
-      return "disks";
-    case RateKind::sweep:
-      return "sweeps";
-    case RateKind::memory:
-      return "memory";
-    case RateKind::step:
-      return "steps";
-    case RateKind::link:
-      return "links";
-    case RateKind::host:
-      return "hosts";
-  }
-  return "";
+  constexpr const char* kSections[] = {"disks", "sweeps", "memory", "steps", "links", "hosts"};
+  return kSections[static_cast<size_t>(kind)];
 }
 
 // Returns the key of a list in a section.
@@ -71,9 +58,26 @@ std::string list_key(RateKind kind, const RateKeys& keys) {
   return {};
 }
 
+// Null where there is no such member.
+const Json& member(const Json& json, const std::string& key) {
+  static const Json kNull;
+  const auto found = json.find(key);
+  return found == json.end() ? kNull : *found;
+}
+
 Json object_of(const Json& json, const std::string& key) {
-  bool there = json.is_object() && json.contains(key) && json.at(key).is_object();
-  return there ? json.at(key) : Json::object();
+  const Json& found = member(json, key);
+  return found.is_object() ? found : Json::object();
+}
+
+uint64_t number_in(const Json& json, const std::string& key) {
+  const Json& found = member(json, key);
+  return found.is_number_unsigned() ? found.get<uint64_t>() : 0;
+}
+
+RateSource source_in(const Json& json) {
+  return member(json, "from") == rate_source_name(RateSource::bench) ? RateSource::bench
+                                                                     : RateSource::runs;
 }
 
 Json read_rates(const std::filesystem::path& file) {
@@ -92,14 +96,12 @@ bool credible(double rate) { return rate >= kSlowest && rate <= kFastest; }
 // The oldest first; without what is none.
 std::vector<Observation> observations_of(const Json& json, const RateKeys& keys, RateKind kind) {
   std::vector<Observation> found;
-  const Json lists = object_of(json, section(kind));
-  const std::string key = list_key(kind, keys);
-  if (!lists.contains(key) || !lists.at(key).is_array()) return found;
-  for (const Json& o : lists.at(key)) {
-    if (!o.is_object() || !o.contains("rate") || !o.at("rate").is_number()) continue;
-    double rate = o.at("rate").get<double>();
-    bool bench = o.contains("from") && o.at("from") == rate_source_name(RateSource::bench);
-    if (credible(rate)) found.push_back({kind, rate, bench ? RateSource::bench : RateSource::runs});
+  const Json& list = member(member(json, section(kind)), list_key(kind, keys));
+  if (!list.is_array()) return found;
+  for (const Json& o : list) {
+    const Json& rate = member(o, "rate");
+    if (rate.is_number() && credible(rate.get<double>()))
+      found.push_back({kind, rate.get<double>(), source_in(o)});
   }
   return found;
 }
@@ -137,15 +139,8 @@ void add(Json& json, const RateKeys& keys, const Observation& observation) {
 }  // namespace
 
 std::string_view rate_source_name(RateSource source) {
-  switch (source) {
-    case RateSource::assumed:
-      return "assumed";
-    case RateSource::bench:
-      return "bench disk";
-    case RateSource::runs:
-      return "runs";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"assumed", "bench disk", "runs"};
+  return kNames[static_cast<size_t>(source)];
 }
 
 std::string disk_key(const std::filesystem::path& path) {
@@ -154,12 +149,8 @@ std::string disk_key(const std::filesystem::path& path) {
 }
 
 std::filesystem::path rates_file() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  if (cache != nullptr && *cache != '\0') return std::filesystem::path(cache) / "sluice/rates.json";
-  if (home != nullptr && *home != '\0')
-    return std::filesystem::path(home) / ".cache/sluice/rates.json";
-  return {};
+  const std::filesystem::path cache = user_cache();
+  return cache.empty() ? cache : cache / "rates.json";
 }
 
 Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys) {
@@ -214,21 +205,14 @@ struct SeenShape {
 // The oldest first; without what nobody would ask a disk with.
 std::vector<SeenShape> seen_shapes(const Json& json, const RateKeys& keys) {
   std::vector<SeenShape> found;
-  const Json lists = object_of(json, kShapes);
-  if (!lists.contains(keys.disk) || !lists.at(keys.disk).is_array()) return found;
-  for (const Json& o : lists.at(keys.disk)) {
-    auto number = [&](const char* key) -> uint64_t {
-      return o.is_object() && o.contains(key) && o.at(key).is_number_unsigned()
-                 ? o.at(key).get<uint64_t>()
-                 : 0;
-    };
-    const uint64_t bytes = number("request_bytes"), depth = number("depth");
+  const Json& list = member(member(json, kShapes), keys.disk);
+  if (!list.is_array()) return found;
+  for (const Json& o : list) {
+    const uint64_t bytes = number_in(o, "request_bytes"), depth = number_in(o, "depth");
     if (bytes < kLeastRequest || bytes > kLargestRequest || bytes % io::kDirectAlignment != 0)
       continue;
     if (depth == 0 || depth > kMostInFlight / bytes || depth * bytes < kLeastInFlight) continue;
-    bool bench = o.contains("from") && o.at("from") == rate_source_name(RateSource::bench);
-    found.push_back(
-        {{bytes, static_cast<int>(depth)}, bench ? RateSource::bench : RateSource::runs});
+    found.push_back({{bytes, static_cast<int>(depth)}, source_in(o)});
   }
   return found;
 }
@@ -300,13 +284,9 @@ constexpr size_t kCheckpointsKept = 32;
 // Bounds of what can be true.
 constexpr uint64_t kExpertsOfAModel = 1 << 20, kMostUses = uint64_t{1} << 48;
 
-uint64_t number_in(const Json& json, const char* key) {
-  return json.contains(key) && json.at(key).is_number_unsigned() ? json.at(key).get<uint64_t>() : 0;
-}
-
 ExpertReuse reuse_in(const Json& json) {
-  if (!json.is_object() || !json.contains("again") || !json.at("again").is_array()) return {};
-  const Json& again = json.at("again");
+  const Json& again = member(json, "again");
+  if (!again.is_array()) return {};
   ExpertReuse seen;
   seen.experts = number_in(json, "experts");
   seen.slots = number_in(json, "slots");
@@ -333,8 +313,7 @@ std::string checkpoint_key(const std::filesystem::path& model) {
 }
 
 ExpertReuse remembered_reuse(const std::filesystem::path& file, const std::string& checkpoint) {
-  const Json all = object_of(read_rates(file), kExperts);
-  return all.contains(checkpoint) ? reuse_in(all.at(checkpoint)) : ExpertReuse{};
+  return reuse_in(member(object_of(read_rates(file), kExperts), checkpoint));
 }
 
 bool remember_reuse(const std::filesystem::path& file, const std::string& checkpoint,
@@ -343,8 +322,7 @@ bool remember_reuse(const std::filesystem::path& file, const std::string& checkp
   Json json = read_rates(file);
   Json all = object_of(json, kExperts);
   uint64_t latest = 0;
-  for (const Json& entry : all)
-    if (entry.is_object()) latest = std::max(latest, number_in(entry, "order"));
+  for (const Json& entry : all) latest = std::max(latest, number_in(entry, "order"));
   all[checkpoint] = {{"order", std::min(latest, kMostUses) + 1},
                      {"experts", seen.experts},
                      {"slots", seen.slots},
@@ -352,13 +330,9 @@ bool remember_reuse(const std::filesystem::path& file, const std::string& checkp
                      {"hits", seen.hits},
                      {"again", seen.again}};
   while (all.size() > kCheckpointsKept) {
-    auto order = [](const Json& entry) {
-      return entry.is_object() ? number_in(entry, "order") : 0;
-    };
-    auto oldest = all.begin();
-    for (auto at = all.begin(); at != all.end(); ++at)
-      if (order(*at) < order(*oldest)) oldest = at;
-    all.erase(oldest);
+    all.erase(std::min_element(all.begin(), all.end(), [](const Json& a, const Json& b) {
+      return number_in(a, "order") < number_in(b, "order");
+    }));
   }
   json[kExperts] = std::move(all);
   return write_rates(file, json);

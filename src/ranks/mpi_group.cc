@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <thread>
 
 #include "src/base/checksum.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -57,11 +57,6 @@ void* const kNoStatuses = nullptr;  // MPI_STATUSES_IGNORE
 using Clock = std::chrono::steady_clock;
 
 int as_int(size_t bytes) { return static_cast<int>(bytes); }
-
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 }  // namespace
 

@@ -7,6 +7,8 @@
 #include <array>
 #include <utility>
 
+#include "src/base/strings.h"
+
 namespace sluice {
 namespace {
 
@@ -17,8 +19,6 @@ bool same(std::string_view a, std::string_view b) {
     differs |= static_cast<unsigned char>(a[i] ^ b[i]);
   return differs == 0;
 }
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 std::string_view without_scheme(std::string_view origin) {
   constexpr std::string_view kBehind = "://";
@@ -77,9 +77,7 @@ std::optional<std::string> host_name(std::string_view host) {
   const auto good = [&](char c) { return c > ' ' && c < 0x7F && kNone.find(c) == kNone.npos; };
   if (!std::ranges::all_of(name, good)) return std::nullopt;
   if (name.size() > 1 && name.ends_with('.')) name.remove_suffix(1);
-  std::string lowered(name);
-  std::ranges::transform(lowered, lowered.begin(), lower);
-  return lowered;
+  return lower_ascii(name);
 }
 
 bool is_loopback(std::string_view address) {
@@ -127,7 +125,7 @@ void Access::check(const Route& route, const Requester& who) const {
   }
   if (key_.empty() || !route.needs_key) return;
   const std::string_view scheme = who.authorization.substr(0, kBearer.size());
-  const bool bears = std::ranges::equal(scheme, kBearer, {}, lower);
+  const bool bears = lower_ascii(scheme) == kBearer;
   const std::string_view bearer =
       bears ? who.authorization.substr(kBearer.size()) : std::string_view();
   if (same(bearer, key_) || same(who.api_key, key_)) return;

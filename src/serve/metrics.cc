@@ -102,21 +102,15 @@ class Writer {
     describe(out, name, "gauge", help);
     fmt::format_to(std::back_inserter(out), "{}{{{},{}}} 1\n", name, label_, labels);
   }
-  using State = std::pair<std::string_view, int64_t>;
-  void add_states(std::string_view name, std::string_view help, std::string_view key,
-                  const std::array<State, 2>& states) {
-    describe(out, name, "gauge", help);
-    for (const auto& [state, value] : states)
-      fmt::format_to(std::back_inserter(out), "{}{{{},{}=\"{}\"}} {}\n", name, label_, key, state,
-                     value);
-  }
-  template <class Key>
-  void add_each(std::string_view name, std::string_view help, std::string_view key,
-                const std::map<Key, uint64_t, std::less<>>& counts) {
-    describe(out, name, "counter", help);
-    for (const auto& [value, count] : counts)
+  // Adds a number for each value of the label `key`.
+  using Each = std::pair<std::string_view, int64_t>;
+  template <class Numbers = std::array<Each, 2>>
+  void add_each(std::string_view type, std::string_view name, std::string_view help,
+                std::string_view key, const Numbers& numbers) {
+    describe(out, name, type, help);
+    for (const auto& [value, number] : numbers)
       fmt::format_to(std::back_inserter(out), "{}{{{},{}=\"{}\"}} {}\n", name, label_, key, value,
-                     count);
+                     number);
   }
 
   std::string out;
@@ -262,11 +256,10 @@ std::string Metrics::text(std::string_view model, const LoopStatus& loop,
         s.prefix_tokens);
   w.add("counter", "vllm:prompt_tokens_cached_total", "Prompt tokens found in the KV cache.",
         s.prefix_tokens);
-  w.add_each<std::string>("vllm:prompt_tokens_by_source_total",
-                          "Prompt tokens, by where their keys came from.", "source",
-                          {{"local_compute", static_cast<uint64_t>(std::max<int64_t>(
-                                                 0, s.prompt_tokens - s.prefix_tokens))},
-                           {"local_cache_hit", static_cast<uint64_t>(s.prefix_tokens)}});
+  w.add_each("counter", "vllm:prompt_tokens_by_source_total",
+             "Prompt tokens, by where their keys came from.", "source",
+             {{{"local_cache_hit", s.prefix_tokens},
+               {"local_compute", std::max<int64_t>(0, s.prompt_tokens - s.prefix_tokens)}}});
   w.add("counter", "vllm:spec_decode_num_draft_tokens_total", "Draft tokens.", s.drafted);
   w.add("counter", "vllm:spec_decode_num_accepted_tokens_total", "Accepted draft tokens.",
         s.accepted);
@@ -278,14 +271,14 @@ std::string Metrics::text(std::string_view model, const LoopStatus& loop,
   w.add("gauge", "sluice:memory_used_bytes", "Memory leased from the budget [bytes].",
         server.memory_used);
   w.add("gauge", "sluice:memory_budget_bytes", "Memory budget [bytes].", server.memory_budget);
-  w.add_states("vllm:num_requests_waiting_by_reason", "Waiting sequences, by reason.", "reason",
-               {{{"capacity", loop.waiting}, {"deferred", 0}}});
-  w.add_states("vllm:engine_sleep_state", "1: the state that the model is in.", "sleep_state",
-               {{{"awake", !server.sleeping}, {"discard_all", server.sleeping}}});
-  w.add_each("vllm:request_success_total", "Finished sequences, by reason.", "finished_reason",
-             ended_);
-  w.add_each("sluice:requests_refused_total", "Refused requests, by HTTP status.", "status",
-             refused_);
+  w.add_each("gauge", "vllm:num_requests_waiting_by_reason", "Waiting sequences, by reason.",
+             "reason", {{{"capacity", loop.waiting}, {"deferred", 0}}});
+  w.add_each("gauge", "vllm:engine_sleep_state", "1: the state that the model is in.",
+             "sleep_state", {{{"awake", !server.sleeping}, {"discard_all", server.sleeping}}});
+  w.add_each("counter", "vllm:request_success_total", "Finished sequences, by reason.",
+             "finished_reason", ended_);
+  w.add_each("counter", "sluice:requests_refused_total", "Refused requests, by HTTP status.",
+             "status", refused_);
   w.add_info("vllm:cache_config_info", "Size of the KV cache.",
              fmt::format("block_size=\"{}\",cache_dtype=\"{}\",enable_prefix_caching=\"True\","
                          "num_gpu_blocks=\"{}\"",

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/serve/service.h"
 
 namespace sluice {
@@ -15,10 +16,8 @@ constexpr const char* kModelFields = "the request";
 // NAME=VALUE, with & between them. The value of a name; empty: it is not there.
 std::string_view query_value(std::string_view query, std::string_view name) {
   while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('='))
-      return pair.substr(name.size() + 1);
+    std::string_view pair = take_until(query, '&');
+    if (take_until(pair, '=') == name) return pair;
   }
   return {};
 }

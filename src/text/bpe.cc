@@ -8,18 +8,12 @@
 #include "src/text/utf8.h"
 
 namespace sluice {
-namespace {
-
-constexpr std::string_view kBpeFile = "tokenizer.json";
-
-}  // namespace
 
 Bpe Bpe::load(const TokenizerFile& file) {
-  if (!file.has_vocabulary) {
-    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kBpeFile);
-  }
-  if (!file.has_merges) fail(ErrorKind::refused, "{}: model.merges must be an array", kBpeFile);
-  Bpe bpe(Vocabulary(file.tokens, file.ids, kBpeFile));
+  file.need_vocabulary();
+  if (!file.has_merges)
+    fail(ErrorKind::refused, "{}: model.merges must be an array", kTokenizerFile);
+  Bpe bpe(Vocabulary(file.tokens, file.ids, kTokenizerFile));
   bpe.load_options(JsonFields(file.config.at("model"), "tokenizer.json: model"));
   bpe.load_merges(file);
   for (int32_t id = 0; id < bpe.vocabulary_.end_id(); ++id)
@@ -36,7 +30,7 @@ void Bpe::load_options(const JsonFields& model) {
   prefix_ = model.string_or("continuing_subword_prefix", "");
   suffix_ = model.string_or("end_of_word_suffix", "");
   if (model.number_or("dropout", 0) != 0) {
-    fail(ErrorKind::refused, "{}: BPE dropout (for training) is not supported", kBpeFile);
+    fail(ErrorKind::refused, "{}: BPE dropout (for training) is not supported", kTokenizerFile);
   }
   ignore_merges_ = model.boolean_or("ignore_merges", false);
   fuse_unknown_ = model.boolean_or("fuse_unk", false);
@@ -62,7 +56,7 @@ void Bpe::load_merges(const TokenizerFile& file) {
     auto id = vocabulary_.find(token);
     if (!id) {
       fail(ErrorKind::refused, "{}: merge {} names token '{}', which is not in the vocabulary",
-           kBpeFile, place, token);
+           kTokenizerFile, place, token);
     }
     return *id;
   };
@@ -71,7 +65,7 @@ void Bpe::load_merges(const TokenizerFile& file) {
     const std::string_view left = merges[2 * i], right = merges[2 * i + 1];
     if (right.size() < prefix_.size()) {
       fail(ErrorKind::refused, "{}: merge {} joins token '{}', which is shorter than {} \"{}\"",
-           kBpeFile, i, right, "continuing_subword_prefix", prefix_);
+           kTokenizerFile, i, right, "continuing_subword_prefix", prefix_);
     }
     merged.assign(left).append(right.substr(prefix_.size()));
     const auto place = static_cast<int32_t>(i);
@@ -227,7 +221,7 @@ void Bpe::add_unknown(std::string_view symbol, std::string_view character, Work&
   if (missing_unknown_) {
     fail(ErrorKind::refused,
          "{}: unk_token '{}' is not in the vocabulary, and the text has {:?}, which needs it",
-         kBpeFile, *missing_unknown_, character);
+         kTokenizerFile, *missing_unknown_, character);
   }
   if (unknown_ < 0) return;
   if (work.unknown_pending && !fuse_unknown_) work.pending.push_back(unknown_);

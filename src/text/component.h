@@ -22,23 +22,32 @@ struct ComponentType {
   void (*load)(const JsonFields& config, Target& target);
 };
 
-// `kind` is "normalizer", "decoder", ...; a null config adds nothing. Throws Error(refused) for a
-// type that is not among `types`.
-template <class Target>
-void load_component(const Json& config, std::string_view kind,
-                    std::span<const ComponentType<Target>> types, Target& target) {
-  if (config.is_null()) return;
-  JsonFields fields(config, fmt::format("tokenizer.json: {}", kind));
-  std::string type = fields.string("type");
-  auto known = std::ranges::find(types, type, &ComponentType<Target>::type);
-  if (known == types.end()) {
-    fail(ErrorKind::refused, "tokenizer.json: unknown {} type {}", kind, type);
-  }
-  known->load(fields, target);
-}
-
 // The array under `key`; refused when there is none.
 const Json& array_field(const JsonFields& fields, const char* key);
+
+// A kind of component: its place in tokenizer.json, where a Sequence has its members, and its
+// types.
+template <class Target>
+struct ComponentKind {
+  std::string_view name;
+  const char* members;
+  std::span<const ComponentType<Target>> types;
+
+  // A null config adds nothing. Throws Error(refused) for a type that is not among `types`.
+  void load(const Json& config, Target& target) const {
+    if (config.is_null()) return;
+    const JsonFields fields(config, fmt::format("tokenizer.json: {}", name));
+    const std::string type = fields.string("type");
+    if (type == "Sequence") {
+      for (const Json& member : array_field(fields, members)) load(member, target);
+      return;
+    }
+    const auto known = std::ranges::find(types, type, &ComponentType<Target>::type);
+    if (known == types.end())
+      fail(ErrorKind::refused, "tokenizer.json: unknown {} type {}", name, type);
+    known->load(fields, target);
+  }
+};
 
 // "pattern": {"Regex": "..."} or {"String": "..."}.
 Pattern load_pattern(const JsonFields& component);

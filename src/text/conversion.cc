@@ -1,7 +1,6 @@
 #include "src/text/conversion.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <system_error>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/text/vocabulary.h"
 
 namespace sluice {
@@ -51,12 +51,10 @@ std::vector<Merge> find_merges(const TokenizerFile& file, const std::vector<doub
 }
 
 int64_t parse_id(const std::string& text, const std::string& where) {
-  int64_t id = -1;
-  const char* end = text.data() + text.size();
-  const auto [stopped, status] = std::from_chars(text.data(), end, id);
-  if (status != std::errc() || stopped != end || id < 0 || id > kMaxTokenId)
+  const auto id = parse_number<int64_t>(text);
+  if (!id || *id < 0 || *id > kMaxTokenId)
     fail(ErrorKind::refused, "{}: added_tokens_decoder: '{}' is not a token id", where, text);
-  return id;
+  return *id;
 }
 
 }  // namespace

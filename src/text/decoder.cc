@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/strings.h"
 #include "src/text/byte_alphabet.h"
 #include "src/text/component.h"
 #include "src/text/utf8.h"
@@ -24,15 +25,9 @@ struct DecoderLoader {
 
 namespace {
 
-void load_any(const Json& config, DecoderLoader& decoder);
-
 std::string not_empty(const JsonFields& config, const char* key, std::string text) {
   if (text.empty()) fail(ErrorKind::refused, "{}: {} is empty", config.where(), key);
   return text;
-}
-
-void load_sequence(const JsonFields& config, DecoderLoader& decoder) {
-  for (const Json& member : array_field(config, "decoders")) load_any(member, decoder);
 }
 
 void load_fuse(const JsonFields&, DecoderLoader& decoder) {
@@ -95,21 +90,12 @@ void load_ctc(const JsonFields& config, DecoderLoader& decoder) {
 }
 
 constexpr ComponentType<DecoderLoader> kDecoders[] = {
-    {"Sequence", load_sequence},
-    {"ByteLevel", load_byte_level},
-    {"Fuse", load_fuse},
-    {"ByteFallback", load_byte_fallback},
-    {"Replace", load_replace},
-    {"Strip", load_strip},
-    {"WordPiece", load_word_piece},
-    {"Metaspace", load_spaces},
-    {"BPEDecoder", load_bpe},
-    {"CTC", load_ctc},
+    {"ByteLevel", load_byte_level}, {"Fuse", load_fuse},      {"ByteFallback", load_byte_fallback},
+    {"Replace", load_replace},      {"Strip", load_strip},    {"WordPiece", load_word_piece},
+    {"Metaspace", load_spaces},     {"BPEDecoder", load_bpe}, {"CTC", load_ctc},
 };
 
-void load_any(const Json& config, DecoderLoader& decoder) {
-  load_component<DecoderLoader>(config, "decoder", kDecoders, decoder);
-}
+constexpr ComponentKind<DecoderLoader> kDecoderKind{"decoder", "decoders", kDecoders};
 
 void replace_all(std::string_view text, std::string_view by, std::string& bytes) {
   for (size_t at = bytes.find(text); at != std::string::npos; at = bytes.find(text, at)) {
@@ -190,19 +176,13 @@ void apply(const WordEnds& ends, Decoder::Place place, std::string& bytes) {
   replace_all(ends.suffix, place.last ? "" : " ", bytes);
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 }  // namespace
 
 Decoder Decoder::load(const Json& config) {
   Decoder decoder;
   if (config.is_null()) decoder.steps_.push_back(JoinWithSpaces{});
   DecoderLoader loader(decoder);
-  load_any(config, loader);
+  kDecoderKind.load(config, loader);
   return decoder;
 }
 

@@ -20,12 +20,6 @@ using Steps = std::vector<Normalizer::Step>;
 
 constexpr std::string_view kNormalizerPlace = "tokenizer.json: normalizer";
 
-void load_any(const Json& config, Steps& steps);
-
-void load_sequence(const JsonFields& config, Steps& steps) {
-  for (const Json& member : array_field(config, "normalizers")) load_any(member, steps);
-}
-
 template <UnicodeForm form>
 void load_form(const JsonFields&, Steps& steps) {
   steps.push_back(form);
@@ -80,7 +74,6 @@ void load_precompiled(const JsonFields& config, Steps& steps) {
 }
 
 constexpr ComponentType<Steps> kNormalizers[] = {
-    {"Sequence", load_sequence},
     {"NFC", load_form<UnicodeForm::nfc>},
     {"NFD", load_form<UnicodeForm::nfd>},
     {"NFKC", load_form<UnicodeForm::nfkc>},
@@ -96,9 +89,7 @@ constexpr ComponentType<Steps> kNormalizers[] = {
     {"Precompiled", load_precompiled},
 };
 
-void load_any(const Json& config, Steps& steps) {
-  load_component<Steps>(config, "normalizer", kNormalizers, steps);
-}
+constexpr ComponentKind<Steps> kNormalizerKind{"normalizer", "normalizers", kNormalizers};
 
 void check_icu(UErrorCode status) { check(U_SUCCESS(status), u_errorName(status)); }
 
@@ -161,7 +152,7 @@ size_t leading_white_space(std::string_view text) {
 
 Normalizer Normalizer::load(const Json& config) {
   Normalizer normalizer;
-  load_any(config, normalizer.steps_);
+  kNormalizerKind.load(config, normalizer.steps_);
   return normalizer;
 }
 

@@ -12,12 +12,6 @@ namespace {
 
 using PostProcessorSteps = std::vector<PostProcessor::Step>;
 
-void load_any(const Json& config, PostProcessorSteps& steps);
-
-void load_sequence(const JsonFields& config, PostProcessorSteps& steps) {
-  for (const Json& member : array_field(config, "processors")) load_any(member, steps);
-}
-
 // Does nothing: this processor changes only offsets into the text, and we have none.
 void load_byte_level(const JsonFields&, PostProcessorSteps&) {}
 
@@ -82,16 +76,14 @@ void load_class_and_separator(const JsonFields& config, PostProcessorSteps& step
 }
 
 constexpr ComponentType<PostProcessorSteps> kPostProcessors[] = {
-    {"Sequence", load_sequence},
     {"ByteLevel", load_byte_level},
     {"TemplateProcessing", load_template},
     {"BertProcessing", load_class_and_separator},
     {"RobertaProcessing", load_class_and_separator},
 };
 
-void load_any(const Json& config, PostProcessorSteps& steps) {
-  load_component<PostProcessorSteps>(config, "post_processor", kPostProcessors, steps);
-}
+constexpr ComponentKind<PostProcessorSteps> kPostProcessorKind{"post_processor", "processors",
+                                                               kPostProcessors};
 
 void apply(const SpecialTokenTemplate& around, std::vector<int32_t>& ids) {
   ids.insert(ids.begin(), around.before.begin(), around.before.end());
@@ -102,7 +94,7 @@ void apply(const SpecialTokenTemplate& around, std::vector<int32_t>& ids) {
 
 PostProcessor PostProcessor::load(const Json& config) {
   PostProcessor post_processor;
-  load_any(config, post_processor.steps_);
+  kPostProcessorKind.load(config, post_processor.steps_);
   return post_processor;
 }
 

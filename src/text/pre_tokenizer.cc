@@ -16,8 +16,6 @@ namespace {
 
 using PreTokenizerSteps = std::vector<PreTokenizer::Step>;
 
-void load_any(const Json& config, PreTokenizerSteps& steps);
-
 constexpr std::string_view kPreTokenizerPlace = "tokenizer.json: pre_tokenizer";
 
 // GPT-2's, in the words of its encoder.
@@ -42,10 +40,6 @@ SplitBehavior load_behavior(const JsonFields& config) {
 void add_split(std::string_view pattern, SplitBehavior behavior, bool invert,
                PreTokenizerSteps& steps) {
   steps.push_back(Split{Pattern::parse(pattern, kPreTokenizerPlace), behavior, invert});
-}
-
-void load_sequence(const JsonFields& config, PreTokenizerSteps& steps) {
-  for (const Json& member : array_field(config, "pretokenizers")) load_any(member, steps);
 }
 
 void load_split(const JsonFields& config, PreTokenizerSteps& steps) {
@@ -109,7 +103,6 @@ void load_fixed_length(const JsonFields& config, PreTokenizerSteps& steps) {
 }
 
 constexpr ComponentType<PreTokenizerSteps> kPreTokenizers[] = {
-    {"Sequence", load_sequence},
     {"Split", load_split},
     {"ByteLevel", load_byte_level},
     {"Digits", load_digits},
@@ -123,9 +116,8 @@ constexpr ComponentType<PreTokenizerSteps> kPreTokenizers[] = {
     {"FixedLength", load_fixed_length},
 };
 
-void load_any(const Json& config, PreTokenizerSteps& steps) {
-  load_component<PreTokenizerSteps>(config, "pre_tokenizer", kPreTokenizers, steps);
-}
+constexpr ComponentKind<PreTokenizerSteps> kPreTokenizerKind{"pre_tokenizer", "pretokenizers",
+                                                             kPreTokenizers};
 
 // Returns whether a part joins the one before it.
 bool joins_previous(SplitBehavior behavior, bool previous_is_match, bool is_match) {
@@ -145,7 +137,7 @@ bool joins_previous(SplitBehavior behavior, bool previous_is_match, bool is_matc
 
 PreTokenizer PreTokenizer::load(const Json& config) {
   PreTokenizer pre_tokenizer;
-  load_any(config, pre_tokenizer.steps_);
+  kPreTokenizerKind.load(config, pre_tokenizer.steps_);
   return pre_tokenizer;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/text/base64.h"
 #include "src/text/byte_alphabet.h"
 #include "src/text/conversion.h"
@@ -212,15 +213,12 @@ TokenizerFile read_tiktoken(std::string_view bytes, std::string_view name, Json&
   const Kind& kind = find_kind(name);
   Ranks ranks(name);
   while (!bytes.empty()) {
-    const size_t end = std::min(bytes.find('\n'), bytes.size());
-    const std::string_view line = bytes.substr(0, end);
-    bytes.remove_prefix(std::min(end + 1, bytes.size()));
+    std::string_view line = take_until(bytes, '\n');
     if (line.empty()) continue;
-    const size_t space = std::min(line.find(' '), line.size());
+    const std::string_view token = take_until(line, ' ');
     int64_t rank = -1;
-    std::from_chars(line.data() + std::min(space + 1, line.size()), line.data() + line.size(),
-                    rank);
-    ranks.add(line.substr(0, space), rank);
+    std::from_chars(line.data(), line.data() + line.size(), rank);
+    ranks.add(token, rank);
   }
   add_special_tokens(kind, config, ranks);
   set_name(config, "bos_token", kind.bos);

@@ -18,27 +18,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kJson = "tokenizer.json";
 constexpr std::string_view kTekken = "tekken.json";
 constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
-
-Json read_object(const fs::path& directory, std::string_view name) {
-  const std::optional<std::string> text = read_text_file(directory, name);
-  Json json = text ? parse_json(*text, name) : Json::object();
-  JsonFields(json, std::string(name));  // refuses what is no object
-  return json;
-}
 
 // tokenizer_config.json, with what was in files of its own before 2024.
 Json read_config(const fs::path& directory) {
   constexpr const char* kDecoder = "added_tokens_decoder";
-  Json config = read_object(directory, kTokenizerConfig);
-  const Json special = read_object(directory, "special_tokens_map.json");
+  Json config = read_json_file(directory, kTokenizerConfig);
+  const Json special = read_json_file(directory, "special_tokens_map.json");
   for (const auto& [key, value] : special.items())
     if (!config.contains(key) || (value.is_object() && config[key].is_string()))
       config[key] = value;
   if (config.contains(kDecoder)) return config;
-  const Json added = read_object(directory, "added_tokens.json");
+  const Json added = read_json_file(directory, "added_tokens.json");
   for (const auto& [content, id] : added.items())
     if (id.is_number_unsigned()) config[kDecoder][id.dump()] = content;
   return config;
@@ -49,7 +41,7 @@ void add_special_names(const fs::path& directory, Json& config) {
   constexpr std::array kNames{"bos_token", "eos_token"};
   if (config.contains("added_tokens_decoder")) return;
   if (std::ranges::all_of(kNames, [&](const char* name) { return config.contains(name); })) return;
-  const Json special = read_object(directory, "special_tokens_map.json");
+  const Json special = read_json_file(directory, "special_tokens_map.json");
   for (const char* name : kNames)
     if (!config.contains(name) && special.contains(name) && token_content(special[name]))
       config[name] = special[name];
@@ -67,8 +59,8 @@ std::vector<std::string> names_in(const fs::path& directory) {
 // The file that the tokenizer is made from, the first of those that we know.
 std::optional<std::string> find_file(const fs::path& directory) {
   const std::vector<std::string> names = names_in(directory);
-  for (std::string_view known :
-       {kJson, kTekken, std::string_view("tokenizer.model"), std::string_view("tiktoken.model")})
+  for (std::string_view known : {kTokenizerFile, kTekken, std::string_view("tokenizer.model"),
+                                 std::string_view("tiktoken.model")})
     if (std::ranges::binary_search(names, known)) return std::string(known);
   for (const std::string& name : names)
     if (name.ends_with(".tiktoken")) return name;
@@ -117,13 +109,13 @@ std::string Tokenizer::missing(const fs::path& model) {
 }
 
 Tokenizer Tokenizer::load(const fs::path& directory) {
-  const std::string name = find_file(directory).value_or(std::string(kJson));
+  const std::string name = find_file(directory).value_or(std::string(kTokenizerFile));
   std::optional<std::string> bytes = read_text_file(directory, name);
   if (!bytes) fail(ErrorKind::refused, "{}", missing(directory));
-  if (name == kJson) {
+  if (name == kTokenizerFile) {
     TokenizerFile file = parse_tokenizer_file(*bytes);
     bytes.reset();
-    Json config = read_object(directory, kTokenizerConfig);
+    Json config = read_json_file(directory, kTokenizerConfig);
     add_described_tokens(config, file);
     add_special_names(directory, config);
     return load(file, config);

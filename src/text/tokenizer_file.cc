@@ -10,7 +10,6 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kFile = "tokenizer.json";
 constexpr uint64_t kMaxFileBytes = 1 * GiB;
 
 // Takes the vocabulary and the merges out of the stream of parser events.
@@ -50,13 +49,14 @@ class Capture {
     }
     std::string_view token = file_.tokens[file_.tokens.size() - 1];
     if (event != Event::value || !value.is_number_integer()) {
-      fail(ErrorKind::refused, "{}: the id of token '{}' must be an integer", kFile, token);
+      fail(ErrorKind::refused, "{}: the id of token '{}' must be an integer", kTokenizerFile,
+           token);
     }
     bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= uint64_t{kMaxTokenId}
                                            : value.get<int64_t>() >= 0;
     if (!fits) {
       fail(ErrorKind::refused, "{}: token '{}' has id {}, but an id must lie between 0 and {}",
-           kFile, token, value.dump(), kMaxTokenId);
+           kTokenizerFile, token, value.dump(), kMaxTokenId);
     }
     file_.ids.push_back(value.get<int32_t>());
     return false;
@@ -103,13 +103,13 @@ class Capture {
   }
 
   [[noreturn]] void bad_score() const {
-    fail(ErrorKind::refused, "{}: model.vocab: token {} must have a score, as [\"a\", -1.5]", kFile,
-         file_.ids.size());
+    fail(ErrorKind::refused, "{}: model.vocab: token {} must have a score, as [\"a\", -1.5]",
+         kTokenizerFile, file_.ids.size());
   }
 
   [[noreturn]] void bad_merge() const {
     fail(ErrorKind::refused, "{}: merge {} must have two parts, as [\"a\", \"b\"] or \"a b\"",
-         kFile, file_.merges.size() / 2);
+         kTokenizerFile, file_.merges.size() / 2);
   }
 
   TokenizerFile& file_;
@@ -118,6 +118,11 @@ class Capture {
 };
 
 }  // namespace
+
+void TokenizerFile::need_vocabulary() const {
+  if (!has_vocabulary)
+    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kTokenizerFile);
+}
 
 std::optional<std::string> read_text_file(const std::filesystem::path& directory,
                                           std::string_view name) {
@@ -128,12 +133,20 @@ std::optional<std::string> read_text_file(const std::filesystem::path& directory
   return io::read_checkpoint_file(directory, name, kMaxFileBytes);
 }
 
+Json read_json_file(const std::filesystem::path& directory, std::string_view name) {
+  const std::optional<std::string> text = read_text_file(directory, name);
+  Json json = text ? parse_json(*text, name) : Json::object();
+  JsonFields(json, std::string(name));  // refuses what is no object
+  return json;
+}
+
 TokenizerFile parse_tokenizer_file(const std::string& json) {
   TokenizerFile file;
   Capture capture(file);
-  file.config = parse_large_json(json, kFile, [&](int depth, Capture::Event event, Json& value) {
-    return capture.take(depth, event, value);
-  });
+  file.config =
+      parse_large_json(json, kTokenizerFile, [&](int depth, Capture::Event event, Json& value) {
+        return capture.take(depth, event, value);
+      });
   return file;
 }
 

@@ -15,6 +15,7 @@
 
 namespace sluice {
 
+inline constexpr std::string_view kTokenizerFile = "tokenizer.json";
 inline constexpr int64_t kMaxTokenId = (int64_t{1} << 24) - 1;
 
 struct TokenizerFile {
@@ -23,6 +24,7 @@ struct TokenizerFile {
   bool has_vocabulary = false;
   StringList tokens;
   std::vector<int32_t> ids;
+  void need_vocabulary() const;  // Error(refused) without one
   // or an array of pairs [token, score], whose ids are their places
   bool has_scores = false;
   std::vector<double> scores;
@@ -62,6 +64,8 @@ Json parse_large_json(std::string_view json, std::string_view file, Take take) {
 // The text of `directory`/`name`; nullopt when there is none. Errors as io::read_checkpoint_file.
 std::optional<std::string> read_text_file(const std::filesystem::path& directory,
                                           std::string_view name);
+// The JSON object in `directory`/`name`; an empty one when there is no file.
+Json read_json_file(const std::filesystem::path& directory, std::string_view name);
 
 // Throws Error(refused), which begins "tokenizer.json: ".
 TokenizerFile parse_tokenizer_file(const std::string& json);

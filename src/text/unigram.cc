@@ -8,20 +8,21 @@
 #include "src/text/utf8.h"
 
 namespace sluice {
+
 namespace {
 
-constexpr std::string_view kUnigramFile = "tokenizer.json";
 constexpr double kUnknownPenalty = 10;
 
 }  // namespace
 
 Unigram Unigram::load(const TokenizerFile& file) {
   if (!file.has_scores)
-    fail(ErrorKind::refused, "{}: model.vocab must be an array of tokens and scores", kUnigramFile);
+    fail(ErrorKind::refused, "{}: model.vocab must be an array of tokens and scores",
+         kTokenizerFile);
   // SentencePiece's own models have no such thing; files that were made of others do.
   const auto repeats =
       file.single_precision ? Vocabulary::Repeats::refused : Vocabulary::Repeats::last_counts;
-  Unigram unigram(Vocabulary(file.tokens, file.ids, kUnigramFile, repeats));
+  Unigram unigram(Vocabulary(file.tokens, file.ids, kTokenizerFile, repeats));
   JsonFields model(file.config.at("model"), "tokenizer.json: model");
   unigram.load_scores(file);
   const int64_t end = unigram.vocabulary_.end_id();
@@ -37,12 +38,13 @@ Unigram Unigram::load(const TokenizerFile& file) {
 }
 
 void Unigram::load_scores(const TokenizerFile& file) {
-  trie_ = Trie(file, kUnigramFile);
+  trie_ = Trie(file, kTokenizerFile);
   scores_ = file.scores;  // ids are in order
   double lowest = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < scores_.size(); ++i) {
     if (!std::isfinite(scores_[i]))
-      fail(ErrorKind::refused, "{}: token '{}' has no finite score", kUnigramFile, file.tokens[i]);
+      fail(ErrorKind::refused, "{}: token '{}' has no finite score", kTokenizerFile,
+           file.tokens[i]);
     if (!file.may_be_text(i)) continue;
     lowest = std::min(lowest, scores_[i]);
     longest_ = std::max(longest_, file.tokens[i].size());
@@ -107,7 +109,7 @@ bool Unigram::extend(Work& work, bool last) const {
     const Place& place = work.places[character];
     if (unknown_ == kNone && (place.from == kNone || score > place.score)) {
       fail(ErrorKind::refused, "{}: model.unk_id is missing, and the text has {:?}, which needs it",
-           kUnigramFile, text.substr(begin, character - begin));
+           kTokenizerFile, text.substr(begin, character - begin));
     }
     reach(character, score, unknown_);
   }

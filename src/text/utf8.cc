@@ -85,6 +85,17 @@ Utf8Char utf8_char_before(std::string_view text, size_t at) {
   return utf8_char_at(text, at);
 }
 
+std::u32string code_points(std::string_view text) {
+  std::u32string points;
+  points.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = utf8_char_at(text, at);
+    points += c.code_point;
+    at += static_cast<size_t>(c.bytes);
+  }
+  return points;
+}
+
 void append_utf8(char32_t code_point, std::string& text) {
   auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
   if (code_point < 0x80) {

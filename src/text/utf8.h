@@ -49,6 +49,7 @@ struct Utf8Char {
 // The character that begins at `at`, or ends before `at`, in valid UTF-8 that has one there.
 Utf8Char utf8_char_at(std::string_view text, size_t at);
 Utf8Char utf8_char_before(std::string_view text, size_t at);
+std::u32string code_points(std::string_view text);
 void append_utf8(char32_t code_point, std::string& text);
 
 // Unicode's White_Space property.

@@ -15,6 +15,9 @@
 
 namespace sluice {
 
+// The id of a word that is no token. Error(refused) where `unknown` is none either.
+int32_t unknown_id(const Vocabulary& vocabulary, std::string_view unknown);
+
 class WordLevel {
  public:
   // Throws Error(refused), which begins "tokenizer.json: ".

@@ -3,23 +3,18 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/text/word_level.h"
 
 namespace sluice {
-namespace {
-
-constexpr std::string_view kWordPieceFile = "tokenizer.json";
-
-}  // namespace
 
 WordPiece WordPiece::load(const TokenizerFile& file) {
-  if (!file.has_vocabulary)
-    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kWordPieceFile);
-  WordPiece model(Vocabulary(file.tokens, file.ids, kWordPieceFile));
+  file.need_vocabulary();
+  WordPiece model(Vocabulary(file.tokens, file.ids, kTokenizerFile));
   JsonFields fields(file.config.at("model"), "tokenizer.json: model");
   model.unknown_ = fields.string_or("unk_token", "[UNK]");
   if (fields.has("max_input_chars_per_word"))
     model.longest_word_ = fields.integer("max_input_chars_per_word", 0, INT32_MAX);
-  model.trie_ = Trie(file, kWordPieceFile);
+  model.trie_ = Trie(file, kTokenizerFile);
   model.inside_.emplace();
   for (char byte : fields.string_or("continuing_subword_prefix", "##")) {
     if (model.trie_.step(*model.inside_, byte)) continue;
@@ -48,13 +43,7 @@ void WordPiece::end_word(Work& work, std::vector<int32_t>& ids) const {
   const size_t count = ids.size();
   if (work.is_long || !split(work.word, ids)) {
     ids.resize(count);
-    auto id = vocabulary_.find(unknown_);
-    if (!id) {
-      fail(ErrorKind::refused,
-           "{}: unk_token '{}' is not in the vocabulary, and the text has a word that needs it",
-           kWordPieceFile, unknown_);
-    }
-    ids.push_back(*id);
+    ids.push_back(unknown_id(vocabulary_, unknown_));
   }
   work.word.clear();
   work.characters = 0;

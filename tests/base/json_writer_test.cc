@@ -36,12 +36,8 @@ TEST(JsonWriter, PartsStandInTheOrderOfNames) {
   for (int indent : {-1, 2}) {
     EXPECT_EQ(written(indent,
                       [&](JsonWriter& w) {
-                        w.object(members, {{"e", [&] { w.value("x"); }}, {"b", [&] {
-                                                                            w.begin_array();
-                                                                            for (int i : {1, 2})
-                                                                              w.value(i);
-                                                                            w.end_array();
-                                                                          }}});
+                        w.object(members, {{"e", [&] { w.value("x"); }},
+                                           {"b", [&] { w.array(std::vector{1, 2}); }}});
                       }),
               whole.dump(indent));
   }
@@ -54,10 +50,10 @@ TEST(JsonWriter, PiecesAreSmall) {
   std::string result = written(
       -1,
       [&](JsonWriter& w) {
-        w.begin_array();
-        w.text({text, text});
-        for (int i = 0; i < 100'000; ++i) w.value(i);
-        w.end_array();
+        w.array([&] {
+          w.text({text, text});
+          for (int i = 0; i < 100'000; ++i) w.value(i);
+        });
       },
       &most);
   EXPECT_LT(most, 2 * JsonWriter::kPiece);

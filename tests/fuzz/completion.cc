@@ -47,9 +47,10 @@ FUZZ_TARGET(completion) {
       of_prompt.front().prompt_logprobs = answer(text, prompt - 1).logprobs;
     }
     std::string written;
-    JsonWriter writer([&](std::string_view piece) { written += piece; });
-    write_completion(writer, {}, completion, std::move(results), planner.checkpoint().tokenizer());
-    writer.flush();
+    append_json(written, [&](JsonWriter& writer) {
+      write_completion(writer, {}, completion, std::move(results),
+                       planner.checkpoint().tokenizer());
+    });
     const Json response = Json::parse(written);
     for (const Json& choice : response.at("choices")) {
       const Json& logprobs = choice.at("logprobs");

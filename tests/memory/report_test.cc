@@ -22,9 +22,7 @@ MemoryReport of_a_ledger() {
 
 Json written(const MemoryReport& report) {
   std::string text;
-  JsonWriter json([&](std::string_view piece) { text += piece; });
-  write_json(json, report);
-  json.flush();
+  append_json(text, [&](JsonWriter& json) { write_json(json, report); });
   return parse_json(text, "here");
 }
 

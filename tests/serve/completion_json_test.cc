@@ -26,9 +26,8 @@ Json only_choice(const Tokenizer* tokenizer, std::vector<int32_t> prompt, std::v
     result.prompt_logprobs.push_back(logprobs(asked.prompts[0][i]));
   result.ids = std::move(ids);
   std::string body;
-  JsonWriter json([&](std::string_view piece) { body += piece; });
-  write_completion(json, {}, asked, {{result}}, tokenizer);
-  json.flush();
+  append_json(body,
+              [&](JsonWriter& json) { write_completion(json, {}, asked, {{result}}, tokenizer); });
   return Json::parse(body).at("choices").at(0);
 }
 

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/strings.h"
 #include "src/chat/chat_request.h"
 #include "src/cli/chat/chat_history.h"
 #include "src/cli/output.h"
@@ -139,7 +140,7 @@ std::optional<std::string> Chat::read_message() {
 }
 
 void Chat::take(const std::string& message) {
-  if (message.find_first_not_of(" \t\r\n") == std::string::npos) return;
+  if (trim(message).empty()) return;
   if (message.front() == '/') {
     over_ = !command(message);
   } else {

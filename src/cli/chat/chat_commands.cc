@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <stop_token>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/strings.h"
 #include "src/base/units.h"
 #include "src/cli/chat/chat.h"
 #include "src/cli/input.h"
@@ -27,12 +27,6 @@ struct Chat::Command {
 };
 
 namespace {
-
-std::string_view strip(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-}
 
 // The options of /set, and their values where they have one.
 std::string settings_text(const CLI::App& options) {
@@ -66,7 +60,7 @@ bool Chat::command(std::string_view line) {
        {"/stats", "", "shows tokens, speed and memory", "", &Chat::stats},
        {"/exit", "", "ends the program, as Ctrl-D does", "/quit", &Chat::leave},
        {"/bye", "", "the same", "", &Chat::leave}}};
-  line = strip(line);
+  line = trim(line);
   const size_t end = std::min(line.find_first_of(" \t\n"), line.size());
   const std::string_view name = line.substr(0, end);
   const auto* found = std::ranges::find_if(
@@ -81,7 +75,7 @@ bool Chat::command(std::string_view line) {
       fail(ErrorKind::usage, "unknown command {}; did you mean {}?", name, *meant);
     fail(ErrorKind::usage, "unknown command {}; type /help for the commands", name);
   }
-  const std::string rest(strip(line.substr(end)));
+  const std::string rest(trim(line.substr(end)));
   if (found->run != &Chat::help) return (this->*found->run)(rest);
   std::string text;
   for (const Command& command : kCommands)
@@ -120,9 +114,8 @@ bool Chat::undo(const std::string&) {
 
 bool Chat::drop(const std::string& rest) {
   int64_t wanted = 1;
-  auto [stopped, status] = std::from_chars(rest.data(), rest.data() + rest.size(), wanted);
-  if (!rest.empty() &&
-      (status != std::errc{} || stopped != rest.data() + rest.size() || wanted < 1))
+  if (!rest.empty()) wanted = parse_number<int64_t>(rest).value_or(0);
+  if (wanted < 1)
     fail(ErrorKind::usage, "/drop {}: give the number of turns to remove, 1 or more", rest);
   int64_t dropped = 0;
   while (dropped < wanted && conversation_.drop_oldest_turn(false)) ++dropped;
@@ -143,7 +136,7 @@ bool Chat::set(const std::string& rest) {
   std::string name = rest.substr(0, end);
   std::ranges::replace(name, '_', '-');
   CLI::Option* option = name.empty() ? nullptr : options.get_option_no_throw("--" + name);
-  const std::string value(strip(std::string_view(rest).substr(std::min(end + 1, rest.size()))));
+  const std::string value(trim(std::string_view(rest).substr(std::min(end + 1, rest.size()))));
   if (option == nullptr || value.empty()) {
     if (!rest.empty())
       fail(ErrorKind::usage, "/set {}: give NAME VALUE; type /set for the names", rest);

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 
 #include "io/file.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/log.h"
@@ -72,11 +72,9 @@ void shorten(const fs::path& file, const std::vector<std::string>& messages) {
 }  // namespace
 
 fs::path ChatHistory::usual_file() {
-  const char* state = std::getenv("XDG_STATE_HOME");
-  const char* home = std::getenv("HOME");
-  if (state != nullptr && *state == '/') return fs::path(state) / "sluice/chat_history";
-  if (home != nullptr && *home != '\0') return fs::path(home) / ".local/state/sluice/chat_history";
-  return {};
+  const fs::path state = environment("XDG_STATE_HOME"), home = environment("HOME");
+  if (state.is_absolute()) return state / "sluice/chat_history";
+  return home.empty() ? home : home / ".local/state/sluice/chat_history";
 }
 
 std::vector<std::string> ChatHistory::read() {

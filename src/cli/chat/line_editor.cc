@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
-#include <cstdlib>
 
 #include "io/input_stream.h"
+#include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/cli/chat/chat_history.h"
@@ -43,8 +43,8 @@ class PasteMarks {
 
  private:
   static bool marked() {
-    const char* terminal = std::getenv("TERM");
-    return terminal != nullptr && std::string_view(terminal) != "dumb";
+    const std::string_view terminal = environment("TERM");
+    return !terminal.empty() && terminal != "dumb";
   }
 };
 

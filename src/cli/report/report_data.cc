@@ -97,7 +97,7 @@ std::optional<double> figure_from(const Json& report, const FigureSource& source
   JsonFields section = section_of(report, source.section, where);
   if (!section.has(source.key)) return std::nullopt;
   if (source.info.unit == FigureUnit::bytes)
-    return static_cast<double>(section.integer(source.key, 0, INT64_MAX));
+    return static_cast<double>(report_bytes(section, source.key));
   return not_negative(section, source.key);
 }
 
@@ -111,7 +111,7 @@ void compute_figures(const Json& report, const std::string& where, ReportData& d
   if (data.figure(Figure::bytes_read) && JsonFields(report, where).has("stream")) {
     JsonFields stream = section_of(report, "stream", where);
     double& sum = *at(data, Figure::bytes_read);
-    sum += static_cast<double>(stream.integer("bytes_read", 0, INT64_MAX));
+    sum += static_cast<double>(report_bytes(stream, "bytes_read"));
     if (sum > 0x1p63)
       fail(ErrorKind::refused, "{}: bytes_read is more than 63 bits hold", stream.where());
   }
@@ -121,9 +121,7 @@ void compute_figures(const Json& report, const std::string& where, ReportData& d
 
 std::vector<QuantizedTensor> quantized_from(const JsonFields& load) {
   std::vector<QuantizedTensor> quantized;
-  const Json& tensors = load.raw("tensors");
-  if (!tensors.is_array()) fail(ErrorKind::refused, "{}: tensors must be a list", load.where());
-  for (const Json& item : tensors) {
+  for (const Json& item : report_list(load, "tensors")) {
     JsonFields tensor(item, load.where() + ": tensors");
     std::string name = tensor.string("name");
     if (!tensor.has("relative_rms_error")) continue;
@@ -140,16 +138,13 @@ std::vector<UnitStalls> units_from(const Json& report, const std::string& where)
   if (!JsonFields(report, where).has("stream")) return units;
   JsonFields stream = section_of(report, "stream", where);
   if (!stream.has("units")) return units;
-  const Json& list = stream.raw("units");
-  if (!list.is_array()) fail(ErrorKind::refused, "{}: units must be a list", stream.where());
-  for (const Json& item : list) {
+  for (const Json& item : report_list(stream, "units")) {
     JsonFields unit(item, stream.where() + ": units");
     JsonFields stalls(unit.raw("stalls"), unit.where() + ": stalls");
     auto seconds = [&](const char* key) {
       return report_seconds(stalls.raw(key), 0, stalls.where());
     };
-    units.push_back({unit.string("name"),
-                     static_cast<uint64_t>(unit.integer("bytes", 0, INT64_MAX)), seconds("disk"),
+    units.push_back({unit.string("name"), report_bytes(unit, "bytes"), seconds("disk"),
                      seconds("compute"), seconds("copy")});
   }
   return units;
@@ -164,11 +159,9 @@ std::vector<DiskSample> disk_from(const Json& report, const std::string& where) 
   std::vector<DiskSample> samples;
   if (!JsonFields(report, where).has("disk")) return samples;
   JsonFields disk = section_of(report, "disk", where);
-  const Json& list = disk.raw("samples");
-  std::string what = disk.where() + ": samples";
-  if (!list.is_array()) fail(ErrorKind::refused, "{} must be a list", what);
+  const std::string what = disk.where() + ": samples";
   DiskSample last;
-  for (const Json& item : list) {
+  for (const Json& item : report_list(disk, "samples")) {
     if (!item.is_array() || item.size() != 2 || !is_byte_count(item[1]))
       fail(ErrorKind::refused, "{}: every entry must be [seconds, bytes]", what);
     DiskSample sample{report_seconds(item[0], last.seconds, what), item[1].get<uint64_t>()};

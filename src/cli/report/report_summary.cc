@@ -14,7 +14,7 @@ namespace sluice::cli {
 namespace {
 
 std::string size_text(const JsonFields& fields, const char* key) {
-  return format_size(static_cast<uint64_t>(fields.integer(key, 0, INT64_MAX)));
+  return format_size(report_bytes(fields, key));
 }
 
 int64_t count(const JsonFields& fields, const char* key) {
@@ -33,15 +33,9 @@ std::string name(const JsonFields& fields, const char* key) {
   return io::printable(fields.string(key));
 }
 
-const Json& list(const JsonFields& fields, const char* key) {
-  const Json& value = fields.raw(key);
-  if (!value.is_array()) fail(ErrorKind::refused, "{}: {} must be a list", fields.where(), key);
-  return value;
-}
-
 QuantizationErrors errors_of(const JsonFields& load) {
   QuantizationErrors errors;
-  for (const Json& item : list(load, "tensors")) {
+  for (const Json& item : report_list(load, "tensors")) {
     JsonFields tensor(item, load.where() + ": tensors");
     if (tensor.has("relative_rms_error"))
       errors.add(tensor.string("name"), number(tensor, "relative_rms_error"),
@@ -86,7 +80,7 @@ std::string stream_text(const JsonFields& stream) {
 }
 
 std::string spill_text(const JsonFields& spill) {
-  const Json& copies = list(spill, "copies");
+  const Json& copies = report_list(spill, "copies");
   if (copies.empty() || !copies.front().is_string())
     fail(ErrorKind::refused, "{}: copies must be a list of files", spill.where());
   return fmt::format("\nspill      {}: {} in {}", name(spill, "outcome"), size_text(spill, "bytes"),

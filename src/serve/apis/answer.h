@@ -70,9 +70,7 @@ template <class Write>
 void append_event(std::string& out, Write write, std::string_view name = {}) {
   if (!name.empty()) (out += "event: ").append(name) += '\n';
   out += "data: ";
-  JsonWriter json([&](std::string_view piece) { out += piece; });
-  write(json);
-  json.flush("\n\n");
+  append_json(out, write, "\n\n");
 }
 inline constexpr std::string_view kStreamDone = "data: [DONE]\n\n";
 

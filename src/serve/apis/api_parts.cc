@@ -22,7 +22,7 @@ void add_tool(const OrderedJson& tool, const std::string& space, const ToolForm&
   OrderedJson function{{"name", space.empty() ? name : name_in(space, name)}};
   if (!space.empty()) function["namespace"] = space;
   if (!is_null(tool, "description")) function["description"] = string_of(tool, "description", at);
-  if (!is_null(tool, "strict") && tool.at("strict") == true) function["strict"] = true;
+  if (member(tool, "strict") == true) function["strict"] = true;
   function["parameters"] = object_of(tool, form.schema, at);
   tools.push_back({{"type", "function"}, {"function", std::move(function)}});
 }

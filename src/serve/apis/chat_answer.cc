@@ -32,18 +32,18 @@ class ChatAnswer : public ChunkAnswer {
 
   void finish(std::string& out) override {
     if (streams()) return finish_stream(out);
-    JsonWriter json([&](std::string_view piece) { out += piece; });
-    json.begin_object();
-    write_head(json, "chat.completion");
-    json.key("choices");
-    json.begin_array();
-    for (int64_t i = 0; i < asked_.request.n; ++i) write_choice(json, i);
-    json.end_array();
-    json.key("usage");
-    write_usage(json, usage());
-    if (asked_.return_token_ids) write_ids(json, "prompt_token_ids", asked_.prompts[0]);
-    json.end_object();
-    json.flush();
+    append_json(out, [&](JsonWriter& json) {
+      json.begin_object();
+      write_head(json, "chat.completion");
+      json.key("choices");
+      json.array([&] {
+        for (int64_t i = 0; i < asked_.request.n; ++i) write_choice(json, i);
+      });
+      json.key("usage");
+      write_usage(json, usage());
+      if (asked_.return_token_ids) write_ids(json, "prompt_token_ids", asked_.prompts[0]);
+      json.end_object();
+    });
   }
 
  protected:
@@ -148,9 +148,8 @@ class ChatAnswer : public ChunkAnswer {
     if (logprobs == nullptr) return json.value(nullptr);
     json.begin_object();
     json.key("content");
-    json.begin_array();
-    for (const TokenLogprobs& t : *logprobs) json.value(token_logprobs_json(t, tokenizer_));
-    json.end_array();
+    json.array(*logprobs,
+               [&](const TokenLogprobs& t) { json.value(token_logprobs_json(t, tokenizer_)); });
     json.end_object();
   }
 

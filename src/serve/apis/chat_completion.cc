@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/chat/answer_grammar.h"
 #include "src/chat/api_messages.h"
 #include "src/chat/call_form.h"
@@ -61,11 +62,7 @@ std::string begun_answer(const jinja::Value& messages, const std::string& where)
 // Cuts the prompt as transformers does: behind the end of that content, which the template may
 // trim.
 void end_behind(const std::string& begun, const std::string& where, std::string& rendered) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t first = begun.find_first_not_of(kSpace);
-  const size_t behind = begun.find_last_not_of(kSpace) + 1;
-  const std::string_view trimmed =
-      std::string_view(begun).substr(std::min(first, behind), behind - std::min(first, behind));
+  const std::string_view trimmed = trim(begun);
   const size_t at = rendered.rfind(trimmed);
   if (trimmed.empty() || at == rendered.npos) {
     fail(ErrorKind::usage,
@@ -73,7 +70,7 @@ void end_behind(const std::string& begun, const std::string& where, std::string&
          "it cannot be continued",
          where);
   }
-  const std::string_view shown = std::string_view(begun).substr(first);
+  const std::string_view shown(trimmed.data(), begun.data() + begun.size());
   const bool whole = std::string_view(rendered).substr(at).starts_with(shown);
   rendered.resize(at + (whole ? shown.size() : trimmed.size()));
 }

@@ -39,9 +39,7 @@ class ChunkAnswer : public Answer {
 
   static void write_ids(JsonWriter& json, const char* key, const std::vector<int32_t>& ids) {
     json.key(key);
-    json.begin_array();
-    for (int32_t id : ids) json.value(id);
-    json.end_array();
+    json.array(ids);
   }
 
  private:
@@ -51,9 +49,7 @@ class ChunkAnswer : public Answer {
       json.begin_object();
       write_head(json, object_);
       json.key("choices");
-      json.begin_array();
-      write(json);
-      json.end_array();
+      json.array([&] { write(json); });
       if (asked_.include_usage) {
         json.key("usage");
         if (whole != nullptr) {

@@ -17,9 +17,9 @@ class CompletionAnswer : public ChunkAnswer {
 
   void finish(std::string& out) override {
     if (streams()) return finish_stream(out);
-    JsonWriter json([&](std::string_view piece) { out += piece; });
-    write_completion(json, head_, asked_, std::move(results_), tokenizer_);
-    json.flush();
+    append_json(out, [&](JsonWriter& json) {
+      write_completion(json, head_, asked_, std::move(results_), tokenizer_);
+    });
   }
 
  protected:

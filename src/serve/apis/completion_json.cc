@@ -58,11 +58,11 @@ void write_logprobs(JsonWriter& json, const Prompt& prompt, const RequestResult&
   const ChoiceTokens tokens(prompt, result);
   auto write_list = [&](const char* name, auto entry) {
     json.key(name);
-    json.begin_array();
-    tokens.each([&](int32_t id, const TokenLogprobs* t, int64_t offset) {
-      json.value(entry(id, t, offset));
+    json.array([&] {
+      tokens.each([&](int32_t id, const TokenLogprobs* t, int64_t offset) {
+        json.value(entry(id, t, offset));
+      });
     });
-    json.end_array();
   };
   json.begin_object();
   write_list("text_offset",
@@ -81,9 +81,7 @@ void write_logprobs(JsonWriter& json, const Prompt& prompt, const RequestResult&
 
 // Writes them as vLLM does: a list of token id → logprob, of the token and the likeliest ones.
 void write_prompt_logprobs(JsonWriter& json, const Prompt& prompt) {
-  json.begin_array();
-  json.value(nullptr);
-  for (const TokenLogprobs& t : prompt.logprobs) {
+  auto write = [&](const TokenLogprobs& t) {
     Json entry = Json::object();
     auto add = [&](const Logprob& l) {
       entry[std::to_string(l.token_id)] = {
@@ -92,8 +90,11 @@ void write_prompt_logprobs(JsonWriter& json, const Prompt& prompt) {
     for (const Logprob& l : t.top) add(l);
     add(t.token);
     json.value(entry);
-  }
-  json.end_array();
+  };
+  json.array([&] {
+    json.value(nullptr);
+    std::ranges::for_each(prompt.logprobs, write);
+  });
 }
 
 // OpenAI's best_of: "the one with the highest log probability per token".
@@ -122,14 +123,10 @@ void write_choice(JsonWriter& json, const Prompt& prompt, const RequestResult& r
   }
   if (prompt.tells_ids) {
     json.key("prompt_token_ids");
-    json.begin_array();
-    for (int32_t id : prompt.ids) json.value(id);
-    json.end_array();
+    json.array(prompt.ids);
   }
   json.key("token_ids");
-  json.begin_array();
-  for (int32_t id : r.ids) json.value(id);
-  json.end_array();
+  json.array(r.ids);
   json.end_object();
 }
 
@@ -147,19 +144,19 @@ void write_completion(JsonWriter& json, const CompletionHead& head, const Comple
   json.member("created", head.created);
   json.member("model", head.model);
   json.key("choices");
-  json.begin_array();
-  for (size_t i = 0; i < asked.prompts.size(); ++i) {
-    Prompt prompt{request,    asked.prompts[i],
-                  asked.echo, asked.return_token_ids,
-                  tokenizer,  std::move(results[i].front().prompt_logprobs),
-                  {}};
-    if (asked.echo && tokenizer != nullptr)
-      prompt.begin = tokenizer->decode(prompt.ids, request.skip_special_tokens);
-    usage.add(std::ssize(prompt.ids), results[i]);
-    for (const RequestResult& r : best(std::move(results[i]), asked.choices))
-      write_choice(json, prompt, r, choices++);
-  }
-  json.end_array();
+  json.array([&] {
+    for (size_t i = 0; i < asked.prompts.size(); ++i) {
+      Prompt prompt{request,    asked.prompts[i],
+                    asked.echo, asked.return_token_ids,
+                    tokenizer,  std::move(results[i].front().prompt_logprobs),
+                    {}};
+      if (asked.echo && tokenizer != nullptr)
+        prompt.begin = tokenizer->decode(prompt.ids, request.skip_special_tokens);
+      usage.add(std::ssize(prompt.ids), results[i]);
+      for (const RequestResult& r : best(std::move(results[i]), asked.choices))
+        write_choice(json, prompt, r, choices++);
+    }
+  });
   json.key("usage");
   write_usage(json, usage);
   json.end_object();

@@ -65,20 +65,20 @@ class EmbeddingsAnswer : public Answer {
         normalized_(asked.normalized) {}
 
   void finish(std::string& out) override {
-    JsonWriter json([&](std::string_view piece) { out += piece; });
-    json.begin_object();
-    json.member("created", head_.created);
-    json.key("data");
-    json.begin_array();
-    for (size_t i = 0; i < results_.size(); ++i) write(json, i, results_[i].front().embedding);
-    json.end_array();
-    json.member("id", head_.id);
-    json.member("model", head_.model);
-    json.member("object", "list");
-    json.key("usage");
-    write_usage(json, usage());
-    json.end_object();
-    json.flush();
+    append_json(out, [&](JsonWriter& json) {
+      json.begin_object();
+      json.member("created", head_.created);
+      json.key("data");
+      json.array([&] {
+        for (size_t i = 0; i < results_.size(); ++i) write(json, i, results_[i].front().embedding);
+      });
+      json.member("id", head_.id);
+      json.member("model", head_.model);
+      json.member("object", "list");
+      json.key("usage");
+      write_usage(json, usage());
+      json.end_object();
+    });
   }
 
  protected:
@@ -92,9 +92,7 @@ class EmbeddingsAnswer : public Answer {
     if (base64_) {
       json.text({as_base64(vector)});
     } else {
-      json.begin_array();
-      for (float x : vector) json.value(shortest(x));
-      json.end_array();
+      json.array(vector, [&](float x) { json.value(shortest(x)); });
     }
     json.member("index", index);
     json.member("object", "embedding");

@@ -26,10 +26,9 @@ class MessagesAnswer : public Answer {
     const RequestResult& result = results_[0][0];
     if (!streams()) {
       const ChatReply reply = chat_reply(form_, result);
-      JsonWriter json([&](std::string_view piece) { out += piece; });
-      write_message(json, reply, &result, std::ssize(result.ids));
-      json.flush();
-      return;
+      return append_json(out, [&](JsonWriter& json) {
+        write_message(json, reply, &result, std::ssize(result.ids));
+      });
     }
     end_block(out);
     event(out, "message_delta", [&](JsonWriter& json) {
@@ -163,9 +162,9 @@ class MessagesAnswer : public Answer {
     json.member("role", "assistant");
     json.member("model", head_.model);
     json.key("content");
-    json.begin_array();
-    if (result != nullptr) write_blocks(json, reply);
-    json.end_array();
+    json.array([&] {
+      if (result != nullptr) write_blocks(json, reply);
+    });
     const OrderedJson ending = ending_json(result, !reply.calls.empty());
     for (const auto& [key, value] : ending.items()) json.member(key, value);
     json.member("usage", usage_json(result, tokens));

@@ -155,13 +155,13 @@ void add_message(const OrderedJson& given, const std::string& where, OrderedJson
 
 // A system message may be for the turn alone that it comes before.
 bool is_over(const OrderedJson& messages, size_t at) {
-  const OrderedJson& message = messages.at(at);
-  if (!message.is_object() || message.value("clear_at", OrderedJson()) != "next_user_message")
-    return false;
+  if (member(messages.at(at), "clear_at") != "next_user_message") return false;
   return std::any_of(messages.begin() + static_cast<ptrdiff_t>(at) + 1, messages.end(),
-                     [](const OrderedJson& later) {
-                       return later.is_object() && later.value("role", OrderedJson()) == "user";
-                     });
+                     [](const OrderedJson& later) { return member(later, "role") == "user"; });
+}
+
+bool begins_with(const OrderedJson& value, std::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>().starts_with(text);
 }
 
 // Clients write who pays into a text of its own. It is no instruction, and where it changes, all
@@ -170,10 +170,7 @@ OrderedJson instructions_of(const OrderedJson& system) {
   if (!system.is_array()) return system;
   OrderedJson kept = OrderedJson::array();
   for (const OrderedJson& block : system) {
-    const OrderedJson text = block.is_object() ? block.value("text", OrderedJson()) : OrderedJson();
-    const bool billing = text.is_string() && text.get_ref<const std::string&>().starts_with(
-                                                 "x-anthropic-billing-header:");
-    if (!billing) kept.push_back(block);
+    if (!begins_with(member(block, "text"), "x-anthropic-billing-header:")) kept.push_back(block);
   }
   return kept;
 }
@@ -188,24 +185,22 @@ class OfferedTools {
     if (!tools.is_array()) fail(ErrorKind::refused, "{}: tools must be a list", where_);
     // Whoever has another service search has no other way to them here.
     const bool searched = std::ranges::any_of(tools, [](const OrderedJson& tool) {
-      const OrderedJson type = tool.is_object() ? tool.value("type", OrderedJson()) : OrderedJson();
-      return type.is_string() && type.get_ref<const std::string&>().starts_with("tool_search_tool");
+      return begins_with(member(tool, "type"), "tool_search_tool");
     });
     for (const OrderedJson& tool : tools) {
-      const bool deferred = tool.is_object() && tool.value("defer_loading", OrderedJson()) == true;
+      const bool deferred = member(tool, "defer_loading") == true;
       tools_.push_back({tool, !deferred || searched});
     }
   }
 
   void read(const OrderedJson& message) {
-    if (!message.is_object() || is_null(message, "content")) return;
-    for (const OrderedJson& block : blocks_of(message.at("content"))) {
+    for (const OrderedJson& block : blocks_of(member(message, "content"))) {
       const std::string type = string_of(block, "type", where_);
       if (type == "tool_addition" || type == "tool_removal") {
         change(object_of(block, "tool", where_), type == "tool_addition");
-      } else if (type == "tool_result" && !is_null(block, "content")) {
-        for (const OrderedJson& found : blocks_of(block.at("content")))
-          if (found.is_object() && found.value("type", OrderedJson()) == "tool_reference")
+      } else if (type == "tool_result") {
+        for (const OrderedJson& found : blocks_of(member(block, "content")))
+          if (member(found, "type") == "tool_reference")
             offer(string_of(found, "tool_name", where_), true);
       }
     }
@@ -235,7 +230,7 @@ class OfferedTools {
     if (type == "tool_reference") offer(string_of(tool, "name", where_ + ": tool"), adds);
     if (type != "tool_definition") return;
     OrderedJson definition = object_of(tool, "definition", where_ + ": tool");
-    const OrderedJson name = definition.value("name", OrderedJson());
+    const OrderedJson name = member(definition, "name");
     std::erase_if(tools_, [&](const Tool& other) { return is_named(other, name); });
     tools_.push_back({std::move(definition), true});
   }
@@ -246,8 +241,7 @@ class OfferedTools {
   }
 
   static bool is_named(const Tool& tool, const OrderedJson& name) {
-    return name.is_string() && tool.given.is_object() &&
-           tool.given.value("name", OrderedJson()) == name;
+    return name.is_string() && member(tool.given, "name") == name;
   }
 
   std::string where_;

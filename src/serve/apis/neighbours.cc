@@ -129,8 +129,7 @@ class Translation {
     const OrderedJson budget = take("reasoning_budget");
     if (budget == OrderedJson(0)) think(false);
     const OrderedJson thinking = take("thinking");  // Anthropic's, and of hosts of GLM and DeepSeek
-    if (thinking.is_object() && !is_null(thinking, "type"))
-      think(thinking.at("type") != OrderedJson("disabled"));
+    if (!is_null(thinking, "type")) think(thinking.at("type") != OrderedJson("disabled"));
     take_effort(thinking);
     const OrderedJson reasoning = take("reasoning");  // OpenRouter's
     if (!reasoning.is_object()) return;

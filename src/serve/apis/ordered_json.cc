@@ -16,14 +16,21 @@ void refuse_not_finite(const OrderedJson& json, const std::string& where) {
     fail(ErrorKind::refused, "{}: NaN and Infinity are not JSON", where);
 }
 
-bool is_null(const OrderedJson& object, const char* key) {
-  return !object.contains(key) || object.at(key).is_null();
+bool asks_for_nothing(const OrderedJson& value) {
+  return value.is_null() || value == OrderedJson(false) || value == OrderedJson("") ||
+         (value.is_structured() && value.empty());
+}
+
+const OrderedJson& member(const OrderedJson& object, const char* key) {
+  static const OrderedJson kNull;
+  const auto found = object.find(key);
+  return found == object.end() ? kNull : *found;
 }
 
 std::string string_of(const OrderedJson& object, const char* key, const std::string& where) {
-  if (!object.is_object() || is_null(object, key) || !object.at(key).is_string())
-    fail(ErrorKind::refused, "{}: {} must be a string", where, key);
-  return object.at(key).get<std::string>();
+  const OrderedJson& text = member(object, key);
+  if (!text.is_string()) fail(ErrorKind::refused, "{}: {} must be a string", where, key);
+  return text.get<std::string>();
 }
 
 OrderedJson object_of(const OrderedJson& object, const char* key, const std::string& where) {

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/serve/apis/ordered_json.h"
 
 namespace sluice {
 namespace {
@@ -134,9 +135,8 @@ const Parameter* find(std::string_view name, Api api) {
 }
 
 bool asks_for_nothing(const Parameter& parameter, const OrderedJson& value) {
-  if (value == OrderedJson(false) || value == OrderedJson("")) return true;
-  if (value.is_structured() && value.empty()) return true;
-  return !parameter.without.empty() && value == OrderedJson::parse(parameter.without);
+  return sluice::asks_for_nothing(value) ||
+         (!parameter.without.empty() && value == OrderedJson::parse(parameter.without));
 }
 
 // Names the parameters that ask for the same here.

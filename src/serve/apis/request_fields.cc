@@ -1,13 +1,13 @@
 #include "src/serve/apis/request_fields.h"
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/serve/apis/structured.h"
 #include "src/serve/refusal.h"
 
@@ -47,11 +47,10 @@ std::map<int32_t, float> logit_bias(const OrderedFields& body) {
   bool good = given.is_object();
   for (const auto& [key, written] : given.items()) {
     const OrderedJson value = round_integers(written);
-    int32_t id = -1;
-    auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    good = good && error == std::errc() && end == key.data() + key.size() && value.is_number();
+    const auto id = parse_number<int32_t>(key);
+    good = good && id && value.is_number();
     if (!good) break;
-    bias[id] = value.get<float>();
+    bias[*id] = value.get<float>();
   }
   if (!good) fail(ErrorKind::refused, "{}: logit_bias must map token ids to numbers", body.where());
   return bias;

@@ -46,9 +46,8 @@ class ResponsesAnswer : public Answer {
         add_item(call_item(call.name, call_id(call.id), call.arguments, "completed"));
       // The last one is what was cut.
       if (items_.back().contains("status")) items_.back()["status"] = status_of(result);
-      JsonWriter json([&](std::string_view piece) { out += piece; });
-      write_response(json, status_of(result), &result);
-      return json.flush();
+      return append_json(
+          out, [&](JsonWriter& json) { write_response(json, status_of(result), &result); });
     }
     const std::string status = status_of(result);
     end_item(out, status.c_str());
@@ -118,9 +117,9 @@ class ResponsesAnswer : public Answer {
   bool tells_logprobs() const { return asked_.request.sampling.logprobs.has_value(); }
   void write_logprobs(JsonWriter& json, std::span<const TokenLogprobs> tokens) const {
     json.key("logprobs");
-    json.begin_array();
-    for (const TokenLogprobs& token : tokens) json.value(token_logprobs_json(token, tokenizer_));
-    json.end_array();
+    json.array(tokens, [&](const TokenLogprobs& token) {
+      json.value(token_logprobs_json(token, tokenizer_));
+    });
   }
   // Logprobs may be large: their JSON is written, not kept.
   void write_text_part(JsonWriter& json, const OrderedJson& part,
@@ -140,9 +139,7 @@ class ResponsesAnswer : public Answer {
         json.value(value);
         continue;
       }
-      json.begin_array();
-      for (const OrderedJson& part : value) write_text_part(json, part, tokens);
-      json.end_array();
+      json.array(value, [&](const OrderedJson& part) { write_text_part(json, part, tokens); });
     }
     json.end_object();
   }
@@ -296,9 +293,9 @@ class ResponsesAnswer : public Answer {
   }
 
   void write_items(JsonWriter& json) const {
-    json.begin_array();
-    for (size_t i = 0; i < items_.size(); ++i) write_item(json, items_[i], of_items_[i]);
-    json.end_array();
+    json.array([&] {
+      for (size_t i = 0; i < items_.size(); ++i) write_item(json, items_[i], of_items_[i]);
+    });
   }
 
   // Null: it has not ended.

@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 10> kRead{"chat_template_kwargs",
                                                  "top_logprobs"};
 // Items of tools that another service ran, and what clients keep for themselves: they say nothing
 // to a model here.
-constexpr std::array<std::string_view, 13> kPassedOver{
+constexpr std::array<std::string_view, 10> kPassedOver{
     "code_interpreter_call", "compaction",
     "context_compaction",    "file_search_call",
     "ghost_snapshot",        "image_generation_call",
@@ -119,7 +119,7 @@ class Conversation {
     const bool texts =
         output.is_string() || (output.is_array() && !output.empty() && output.front().is_object() &&
                                output.front().contains("type"));
-    if (output.is_object() && output.value("type", OrderedJson()) == "computer_screenshot")
+    if (member(output, "type") == "computer_screenshot")
       fail(ErrorKind::refused, "{}: images are not supported; send text", where);
     messages_.push_back(
         {{"role", "tool"},
@@ -156,11 +156,10 @@ class Conversation {
 // A choice has a function's name in itself here, and in an object of its own there.
 OrderedJson choice_of(const OrderedJson& given, const std::string& where) {
   auto named = [&](const OrderedJson& tool) -> OrderedJson {
-    if (!tool.is_object() || is_null(tool, "name")) return tool;
+    if (is_null(tool, "name")) return tool;
     return {{"type", "function"}, {"function", {{"name", name_of(tool, where)}}}};
   };
-  if (!given.is_object() || given.value("type", OrderedJson()) != "allowed_tools")
-    return named(given);
+  if (member(given, "type") != "allowed_tools") return named(given);
   OrderedJson tools = OrderedJson::array();
   for (const OrderedJson& tool : given.value("tools", OrderedJson::array()))
     tools.push_back(named(tool));

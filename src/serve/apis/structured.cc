@@ -7,17 +7,13 @@
 
 #include "src/base/error.h"
 #include "src/grammar/json_schema.h"
+#include "src/serve/apis/ordered_json.h"
 
 namespace sluice {
 namespace {
 
 using grammar::GrammarSource;
 using grammar::SourceKind;
-
-bool asks_for_nothing(const OrderedJson& value) {
-  return value.is_null() || value == OrderedJson(false) || value == OrderedJson("") ||
-         (value.is_structured() && value.empty());
-}
 
 std::string text_of(const OrderedJson& value, const std::string& where) {
   if (!value.is_string()) fail(ErrorKind::refused, "{}: must be a string", where);

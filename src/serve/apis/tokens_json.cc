@@ -27,11 +27,11 @@ uint64_t quoted_bytes(std::string_view text) {
 template <class Write>
 std::string written(Write write) {
   std::string out;
-  JsonWriter json([&](std::string_view piece) { out += piece; });
-  json.begin_object();
-  write(json);
-  json.end_object();
-  json.flush();
+  append_json(out, [&](JsonWriter& json) {
+    json.begin_object();
+    write(json);
+    json.end_object();
+  });
   return out;
 }
 
@@ -44,16 +44,12 @@ std::string tokens_json(const Tokenizer& tokenizer, std::span<const int32_t> ids
     json.member("max_model_len", max_model_len);
     json.key("token_strs");
     if (texts) {
-      json.begin_array();
-      for (int32_t id : ids) json.text({tokenizer.token(id)});
-      json.end_array();
+      json.array(ids, [&](int32_t id) { json.text({tokenizer.token(id)}); });
     } else {
       json.value(nullptr);
     }
     json.key("tokens");
-    json.begin_array();
-    for (int32_t id : ids) json.value(id);
-    json.end_array();
+    json.array(ids);
   });
 }
 

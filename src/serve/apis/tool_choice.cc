@@ -64,9 +64,7 @@ void check_tools(const OrderedJson& tools, const std::string& where) {
   }
 }
 
-bool is_strict(const OrderedJson& function) {
-  return !is_null(function, "strict") && function.at("strict") == true;
-}
+bool is_strict(const OrderedJson& function) { return member(function, "strict") == true; }
 
 }  // namespace
 

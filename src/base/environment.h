@@ -1,0 +1,14 @@
+// Environment variables.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace sluice {
+
+// Empty: not set.
+std::string_view environment(const char* name);
+// The program's directory in $XDG_CACHE_HOME, else in ~/.cache; empty where there is no home.
+std::filesystem::path user_cache();
+
+}  // namespace sluice
