@@ -23,14 +23,17 @@ ExpertsSpec read_experts(const JsonFields& c, const ExpertKeys& keys) {
 void read_grouped_choice(const JsonFields& c, const GroupedChoice& absent, ExpertsSpec& experts) {
   RouterParams& choice = experts.choice;
   choice.score = RouterScore::sigmoid;
-  choice.groups = read_size(c, "n_group", absent.groups, experts.count);
+  choice.groups = read_size(c, absent.groups_key, absent.groups, experts.count);
   choice.top_k_groups = read_size(c, "topk_group", absent.top_k_groups, choice.groups);
-  choice.normalized = read_boolean(c, "norm_topk_prob", absent.normalized);
+  choice.normalized = read_boolean(c, absent.normalized_key, absent.normalized);
   choice.added = 1e-20F;
-  choice.factor = read_factor(c, "routed_scaling_factor", absent.factor);
+  constexpr const char* kFactor = "routed_scaling_factor";
+  const bool lacks_factor = absent.may_lack_factor && c.is_null(kFactor);
+  choice.factor =
+      lacks_factor ? static_cast<float>(absent.factor) : read_factor(c, kFactor, absent.factor);
   if (experts.count % choice.groups != 0)
-    fail(ErrorKind::refused, "{}: n_group ({}) does not divide the {} experts", c.where(),
-         choice.groups, experts.count);
+    fail(ErrorKind::refused, "{}: {} ({}) does not divide the {} experts", c.where(),
+         absent.groups_key, choice.groups, experts.count);
   if (choice.top_k > experts.count / choice.groups * choice.top_k_groups)
     fail(ErrorKind::refused, "{}: {} groups of {} experts have fewer than the {} of a token",
          c.where(), choice.top_k_groups, experts.count / choice.groups, choice.top_k);
