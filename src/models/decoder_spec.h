@@ -60,6 +60,9 @@ struct ExpertsSpec {
   // of the experts' own; without ".weight". Empty: none has.
   std::string stacked_gate_up = {};
   std::string stacked_down = {};
+  // Tensors of all experts' gates, of their ups, and of their downs, that GGUF has in the place of
+  // what the family stacks in another way. Empty: it has the experts' own.
+  std::vector<std::string> stacks_apart = {};
   std::optional<MlpSpec> shared = {};
   std::string shared_gate = {};  // of one output, whose sigmoid is the weight of `shared`; or none
   // Experts that a rank has, or has parts of.
@@ -69,7 +72,7 @@ struct ExpertsSpec {
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.router, s.choice_bias, s.choice_factors, s.stream_scale, s.expert,
-          s.stacked_gate_up, s.stacked_down, s.shared, s.shared_gate);
+          s.stacked_gate_up, s.stacked_down, s.stacks_apart, s.shared, s.shared_gate);
   }
 };
 

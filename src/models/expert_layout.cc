@@ -82,6 +82,15 @@ void stack_part(PartSpec& part, int64_t layer, const io::CheckpointIndex& index)
   part.stacked = true;
 }
 
+// Makes the parts of an expert those of stacks that lie apart, where there are such.
+void use_stacks_apart(ExpertsSpec& experts, int64_t layer, const io::CheckpointIndex& index) {
+  const std::vector<std::string>& from = experts.stacks_apart;
+  if (from.empty() || !index.is_named(name_in_layer(from.front(), layer) + ".weight")) return;
+  experts.expert.up.parts = {{.source = from[0], .stacked = true},
+                             {.source = from[1], .stacked = true}};
+  experts.expert.down.parts = {{.source = from[2], .stacked = true}};
+}
+
 // Returns whether a stack of gates and ups is [experts, inputs, outputs], as Qwen3-VL's is.
 bool has_inputs_first(const io::CheckpointIndex& index, const std::string& gate_up, int64_t width,
                       int64_t inputs) {
@@ -100,6 +109,7 @@ void choose_expert_layout(DecoderSpec& spec, const io::CheckpointIndex& index) {
       ExpertsSpec& experts = *branch.experts;
       for (LinearSpec* linear : {&experts.expert.up, &experts.expert.down})
         for (PartSpec& part : linear->parts) stack_part(part, layer, index);
+      use_stacks_apart(experts, layer, index);
       if (experts.stacked_gate_up.empty()) continue;
       const std::string stacked = name_in_layer(experts.stacked_gate_up, layer);
       const bool bare = index.is_named(stacked);

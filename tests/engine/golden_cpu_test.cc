@@ -179,6 +179,8 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "olmo_hybrid",
                            "kimi_linear",
                            "bailing_hybrid",
+                           "gguf_gpt_oss",
+                           "gguf_ministral3",
                            "flint",
                            "biogpt",
                            "openai_gpt",
