@@ -42,6 +42,7 @@ enum class Activation : uint8_t {
   relu_squared,  // relu(x)^2
   xielu,         // arXiv:2411.13010, with kXieluValues values of the layer
   sigmoid,
+  softplus,
   identity,
   clamped_swiglu,  // gpt-oss: of x = min(x, limit), x * sigmoid(alpha x), times
                    // 1 + clamp(up, limit)
@@ -186,12 +187,16 @@ struct ConvParams {
 inline constexpr int64_t kMostConvWidth = 16;
 
 // The share of a head's state that is left after a token: exp(-exp(log_rate) step), where step =
-// clamp(softplus(x + bias), least, most) (arXiv:2312.00752, arXiv:2412.06464).
+// clamp(softplus(x + bias), least, most) (arXiv:2312.00752, arXiv:2412.06464). A head may have
+// several shares, with one rate (arXiv:2510.26692). With a floor, the step is
+// sigmoid(exp(log_rate) (x + bias)), and exp(floor step) is left.
 struct DecayParams {
   const float* log_rates = nullptr;  // [heads] in the device's memory, as the bias
-  const float* bias = nullptr;       // [heads]
+  const float* bias = nullptr;       // [heads * of_head]
   float least = 0;
   float most = std::numeric_limits<float>::infinity();
+  int64_t of_head = 1;
+  float floor = 0;  // below 0; 0: there is none
 };
 
 // A recurrence's inputs. key_heads divide the heads: each serves as many neighbours.
@@ -199,12 +204,13 @@ struct ScanInputs {
   Tensor queries;  // [n, key_heads * key_dim]
   Tensor keys;     // the same
   Tensor values;   // [n, heads * value_dim]
-  Tensor decays;   // [n, heads], a
+  Tensor decays;   // [n, heads], a; or [n, heads * key_dim], of each row of the state its own
   Tensor steps;    // [n, heads], b
 };
 struct ScanParams {
   int64_t key_dim = 0;
   bool delta = false;           // the state's value for the key is subtracted from the value
+  bool decays_rows = false;     // decays are of rows; with `delta` alone
   const float* skip = nullptr;  // [heads], in the device's memory, by which values go on; or null
 };
 
@@ -237,6 +243,7 @@ struct RouterParams {
   int64_t top_k = 1;            // experts of a row
   const float* bias = nullptr;  // [experts] in the device's memory, added to scores for the
                                 // choice alone (arXiv:2408.15664); null: none
+  bool chooses_logits = false;  // the bias is added to logits, by which the choice is made
   // Experts are in groups of neighbours, and chosen from those groups whose two
   // largest of what is chosen by have the largest sums
   // (arXiv:2412.19437, 2.1.2), or whose largest is the largest
@@ -431,14 +438,17 @@ class Kernels {
   // x *= factor, and by *by, where that is not null: it is in the device's memory.
   virtual void scale(Tensor x, float factor, const float* by) const = 0;
 
+  // Multiplies the columns of each head by its factor. x [n, heads * any], factors [n, heads].
+  virtual void scale_heads(Tensor x, Tensor factors) const = 0;
+
   // y[t] = bias + the sum over j < width of weight[j] x[t - (width - 1) + j], from the oldest on,
   // where x before a chunk's first row is the state [width - 1][cols], which becomes the chunk's
   // last inputs. y may be x.
   virtual void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
                            Tensor y) const = 0;
 
-  // steps [n, heads] become what DecayParams calls so, and decays what is left; of one matrix in
-  // both places, what is left.
+  // steps [n, heads * of_head] become what DecayParams calls so, and decays what is left; of one
+  // matrix in both places, what is left.
   virtual void decay(Tensor steps, const DecayParams& params, Tensor decays) const = 0;
 
   // A recurrence of each head over the rows of each sequence, token by token, from its state S

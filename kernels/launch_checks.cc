@@ -202,7 +202,8 @@ void check_causal_conv(const Tensor& x, const ConvParams& params, const StateRow
 
 void check_decay(const Tensor& steps, const DecayParams& params, const Tensor& decays) {
   check_same_shape(steps, decays);
-  check(params.log_rates != nullptr && params.bias != nullptr && params.least <= params.most,
+  check(params.log_rates != nullptr && params.bias != nullptr && params.least <= params.most &&
+            params.of_head > 0 && steps.cols % params.of_head == 0 && params.floor <= 0,
         "decay: rates and bias of each head, and limits");
 }
 
@@ -210,7 +211,10 @@ void check_scan(const ScanInputs& in, const ScanParams& params, const StateRows&
                 const Tensor& out) {
   check_same_shape(in.queries, in.keys);
   check_same_shape(in.values, out);
-  check_same_shape(in.decays, in.steps);
+  const int64_t of_head = params.decays_rows ? params.key_dim : 1;
+  check(in.decays.rows == in.steps.rows && in.decays.cols == in.steps.cols * of_head &&
+            (params.delta || !params.decays_rows),
+        "scan: a decay for each head, or with a delta rule for each of its keys");
   check(in.keys.rows == out.rows && in.steps.rows == out.rows, "scan: as many rows of each");
   check_state(state, out.rows);
   const int64_t heads = in.steps.cols, d = params.key_dim;
@@ -284,6 +288,13 @@ void check_soft_cap(const Tensor& x, float cap) {
 void check_clamp(const Tensor& x, float limit) {
   check_activations(x);
   check(limit > 0, "clamp: limit is positive");
+}
+
+void check_scale_heads(const Tensor& x, const Tensor& factors) {
+  check_activations(x);
+  check_activations(factors);
+  check(x.rows == factors.rows && factors.cols > 0 && x.cols % factors.cols == 0,
+        "scale_heads: a factor for each head of a row");
 }
 
 void check_activate(const ActivationParams& activation, const Tensor& x, const Tensor& up,

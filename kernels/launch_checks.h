@@ -36,6 +36,7 @@ void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Ten
                  const Tensor& all);
 void check_soft_cap(const Tensor& x, float cap);
 void check_clamp(const Tensor& x, float limit);
+void check_scale_heads(const Tensor& x, const Tensor& factors);
 void check_activate(const ActivationParams& activation, const Tensor& x, const Tensor& up,
                     const Tensor& out);
 void check_likeliest(const Tensor& logits);

@@ -47,6 +47,7 @@ class CpuKernels final : public Kernels {
   void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override;
   void soft_cap(Tensor x, float cap) const override;
   void clamp(Tensor x, float limit) const override;
+  void scale_heads(Tensor x, Tensor factors) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 

@@ -358,7 +358,7 @@ struct ScanJob {
   int64_t query_stride = 0;
   const float* values = nullptr;  // of row 0, the columns
   int64_t value_stride = 0;
-  const float* decays = nullptr;  // of row 0, the head's
+  const float* decays = nullptr;  // of row 0, the head's, one or one for each key
   const float* steps = nullptr;
   int64_t decay_stride = 0;
   int64_t step_stride = 0;
@@ -370,6 +370,7 @@ struct ScanJob {
   int64_t rows = 0;
   int64_t cols = 0;
   bool delta = false;
+  bool decays_rows = false;
   float skip = 0;
 };
 inline constexpr int64_t kScanColumns = 64;

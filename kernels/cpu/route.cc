@@ -25,8 +25,9 @@ void score(const float* logits, int64_t experts, const RouterParams& params, Sco
     for (int64_t e = 0; e < experts; ++e) total += counts[e] = std::exp(logits[e] - largest);
     for (int64_t e = 0; e < experts; ++e) counts[e] /= total;
   }
+  const float* by = params.chooses_logits ? logits : counts;
   for (int64_t e = 0; e < experts; ++e)
-    s.choice[static_cast<size_t>(e)] = counts[e] + (params.bias != nullptr ? params.bias[e] : 0);
+    s.choice[static_cast<size_t>(e)] = by[e] + (params.bias != nullptr ? params.bias[e] : 0);
 }
 
 // The first of the largest that are not taken; any of them where one is NaN.

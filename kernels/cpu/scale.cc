@@ -9,6 +9,15 @@ void CpuKernels::scale(Tensor x, float factor, const float* by) const {
   for_rows(x, [&](int64_t row) { ops_.scale(x.row<float>(row), product, x.cols); });
 }
 
+void CpuKernels::scale_heads(Tensor x, Tensor factors) const {
+  check_scale_heads(x, factors);
+  const int64_t dim = x.cols / factors.cols;
+  for_rows(x, [&](int64_t row) {
+    for (int64_t h = 0; h < factors.cols; ++h)
+      ops_.scale(x.row<float>(row) + h * dim, factors.row<float>(row)[h], dim);
+  });
+}
+
 void CpuKernels::soft_cap(Tensor x, float cap) const {
   check_soft_cap(x, cap);
   for_rows(x, [&](int64_t row) { ops_.soft_cap(x.row<float>(row), cap, x.cols); });

@@ -15,9 +15,15 @@ void CpuKernels::decay(Tensor steps, const DecayParams& params, Tensor decays) c
     for (int64_t h = 0; h < steps.cols; ++h) {
       float& at = steps.row<float>(row)[h];
       const float x = at + params.bias[h];
+      const float rate = std::exp(params.log_rates[h / params.of_head]);
+      if (params.floor < 0) {
+        at = 1 / (1 + std::exp(-rate * x));
+        decays.row<float>(row)[h] = std::exp(params.floor * at);
+        continue;
+      }
       const float step = x > 30 ? x : std::log1p(std::exp(x));
       at = std::min(std::max(step, params.least), params.most);
-      decays.row<float>(row)[h] = std::exp(-std::exp(params.log_rates[h]) * at);
+      decays.row<float>(row)[h] = std::exp(-rate * at);
     }
   });
 }
@@ -94,7 +100,7 @@ void CpuKernels::scan(const ScanInputs& in, const ScanParams& params, const Stat
     job.key_stride = in.keys.stride;
     job.values = in.values.row<float>(row) + first;
     job.value_stride = in.values.stride;
-    job.decays = in.decays.row<float>(row) + part.head;
+    job.decays = in.decays.row<float>(row) + (params.decays_rows ? part.head * d : part.head);
     job.decay_stride = in.decays.stride;
     job.steps = in.steps.row<float>(row) + part.head;
     job.step_stride = in.steps.stride;
@@ -102,6 +108,7 @@ void CpuKernels::scan(const ScanInputs& in, const ScanParams& params, const Stat
     job.out_stride = out.stride;
     job.rows = chunks[part.chunk].rows;
     job.delta = params.delta;
+    job.decays_rows = params.decays_rows;
     job.skip = params.skip != nullptr ? params.skip[part.head] : 0;
     ops_.scan(job);
     if (job.state != own) return;

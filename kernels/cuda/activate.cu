@@ -88,6 +88,8 @@ void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor ou
       return launch_activate<Activation::xielu>(activation, x, up, out, stream);
     case Activation::sigmoid:
       return launch_activate<Activation::sigmoid>(activation, x, up, out, stream);
+    case Activation::softplus:
+      return launch_activate<Activation::softplus>(activation, x, up, out, stream);
     case Activation::identity:
       return launch_activate<Activation::identity>(activation, x, up, out, stream);
     case Activation::clamped_swiglu:

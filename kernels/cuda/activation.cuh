@@ -28,6 +28,7 @@ __device__ float activated(const float* values, float x) {
   if constexpr (kActivation == Activation::relu_squared) return x > 0 ? x * x : 0;
   if constexpr (kActivation == Activation::xielu) return xielu(values, x);
   if constexpr (kActivation == Activation::sigmoid) return 1 / (1 + expf(-x));
+  if constexpr (kActivation == Activation::softplus) return softplus(x);
   if constexpr (kActivation == Activation::identity) return x;
   return x > 0 ? x : 0;
 }

@@ -285,6 +285,10 @@ void CudaKernels::experts(Tensor x, const ExpertWeights& weights, int64_t top_k,
   cuda::experts(x, weights, top_k, choices, shared, scratch_, y, stream_.handle());
 }
 
+void CudaKernels::scale_heads(Tensor x, Tensor factors) const {
+  cuda::scale_heads(x, factors, stream_.handle());
+}
+
 void CudaKernels::soft_cap(Tensor x, float cap) const { cuda::soft_cap(x, cap, stream_.handle()); }
 
 void CudaKernels::clamp(Tensor x, float limit) const { cuda::clamp(x, limit, stream_.handle()); }

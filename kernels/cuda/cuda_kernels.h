@@ -65,6 +65,7 @@ class CudaKernels final : public Kernels {
                const SharedExpert& shared, Tensor y) const override;
   void soft_cap(Tensor x, float cap) const override;
   void clamp(Tensor x, float limit) const override;
+  void scale_heads(Tensor x, Tensor factors) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 

@@ -30,6 +30,7 @@ void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams&
 void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin, Stream stream);
 void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out, Stream stream);
 void scale(Tensor x, float factor, const float* by, Stream stream);
+void scale_heads(Tensor x, Tensor factors, Stream stream);
 void soft_cap(Tensor x, float cap, Stream stream);
 void clamp(Tensor x, float limit, Stream stream);
 void sum_squares(Tensor x, Tensor sums, Stream stream);

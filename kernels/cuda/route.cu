@@ -42,8 +42,8 @@ __device__ inline void score_row(const RouteArgs& a, const float* row, const Rou
   }
   for (int e = lane; e < a.experts; e += kLanes) {
     s.scores[e] /= total;
-    const uint32_t key =
-        ordered(a.params.bias != nullptr ? s.scores[e] + a.params.bias[e] : s.scores[e]);
+    const float by = a.params.chooses_logits ? row[e] : s.scores[e];
+    const uint32_t key = ordered(a.params.bias != nullptr ? by + a.params.bias[e] : by);
     s.keys[e] = key == kNanCode ? 1 : key;  // chosen last
   }
   __syncthreads();

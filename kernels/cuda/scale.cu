@@ -44,7 +44,31 @@ void launch_scale(Tensor x, float factor, const float* by, Stream stream) {
       x);
 }
 
+struct ScaleHeadsArgs {
+  float* x;
+  const float* factors;
+  int64_t stride, factor_stride, cols, dim;
+};
+
+__global__ void __launch_bounds__(kElementwiseThreads) scale_heads_kernel(ScaleHeadsArgs a) {
+  const int64_t c = elementwise_column(1);
+  if (c >= a.cols) return;
+  a.x[blockIdx.x * a.stride + c] *= a.factors[blockIdx.x * a.factor_stride + c / a.dim];
+}
+
 }  // namespace
+
+void scale_heads(Tensor x, Tensor factors, Stream stream) {
+  check_scale_heads(x, factors);
+  if (x.rows == 0 || x.cols == 0) return;
+  const ScaleHeadsArgs args{.x = x.row<float>(0),
+                            .factors = factors.row<float>(0),
+                            .stride = x.stride,
+                            .factor_stride = factors.stride,
+                            .cols = x.cols,
+                            .dim = x.cols / factors.cols};
+  launch(scale_heads_kernel, elementwise_launch(x.rows, x.cols, 1), stream, args);
+}
 
 void scale(Tensor x, float factor, const float* by, Stream stream) {
   check_same_shape(x, x);

@@ -13,17 +13,19 @@ struct DecayArgs {
   int64_t step_stride, decay_stride, cols;
   const float* log_rates;
   const float* bias;
-  float least, most;
+  float least, most, floor;
+  int64_t of_head;
 };
 
 __global__ void __launch_bounds__(kElementwiseThreads) decay_kernel(DecayArgs a) {
   const int64_t h = elementwise_column(1);
   if (h >= a.cols) return;
   float* at = a.steps + blockIdx.x * a.step_stride + h;
-  const float x = *at + a.bias[h];
-  const float step = fminf(fmaxf(x > 30 ? x : log1pf(expf(x)), a.least), a.most);
+  const float x = *at + a.bias[h], rate = expf(a.log_rates[h / a.of_head]);
+  const float step = a.floor < 0 ? 1 / (1 + expf(-rate * x))
+                                 : fminf(fmaxf(x > 30 ? x : log1pf(expf(x)), a.least), a.most);
   *at = step;
-  a.decays[blockIdx.x * a.decay_stride + h] = expf(-expf(a.log_rates[h]) * step);
+  a.decays[blockIdx.x * a.decay_stride + h] = expf((a.floor < 0 ? a.floor : -rate) * step);
 }
 
 constexpr int kThreads = 256;
@@ -44,12 +46,19 @@ struct ScanArgs {
   StateChunks chunks;
 };
 
+// All rows of a state decay alike, or each by itself, where a delta rule subtracts what it has for
+// the key.
+enum class Rule : uint8_t { plain, delta, delta_of_rows };
+
 // A token's inputs, as far as a thread needs them.
-template <int kKeys>
+template <int kKeys, Rule kRule>
 struct TokenInputs {
+  static constexpr bool kOfRows = kRule == Rule::delta_of_rows;
   float keys[kKeys];
   float queries[kKeys];
-  float value, decay, step;
+  float decays[kOfRows ? kKeys : 1];
+  float value, step;
+  __device__ float decay(int i) const { return decays[kOfRows ? i : 0]; }
 };
 
 // A thread's part of a head's keys: kKeys numbers, in vectors of kWidth which the neighbours that
@@ -83,9 +92,10 @@ struct KeyPart {
 // x: the chunk, y: the head, z: its columns. Token by token, without barriers: kLanes neighbours
 // have a column of the state in registers. A token's inputs are fetched while the token before is
 // computed.
-template <bool kDelta, int kLanes, int kKeys, int kWidth>
+template <Rule kRule, int kLanes, int kKeys, int kWidth>
 __global__ void __launch_bounds__(kThreads) scan_kernel(ScanArgs a) {
   using Part = KeyPart<kLanes, kKeys, kWidth>;
+  using Inputs = TokenInputs<kKeys, kRule>;
   StateChunk chunk;
   if (!find_chunk(a.chunks, a.rows, chunk)) return;
   const int thread = static_cast<int>(threadIdx.x);
@@ -99,28 +109,36 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ScanArgs a) {
     Part::each(a.key_dim,
                [&](int i, int key) { state[i] = state_row(a.state, chunk, first + key)[column]; });
   auto inputs_of = [&](int64_t r) {
-    TokenInputs<kKeys> in;
+    Inputs in;
     Part::load(a.keys + r * a.key_stride + first_key, a.key_dim, in.keys);
     Part::load(a.queries + r * a.query_stride + first_key, a.key_dim, in.queries);
     in.value = own ? a.values[r * a.value_stride + value] : 0.0f;
-    in.decay = a.decays[r * a.decay_stride + head];
+    if constexpr (Inputs::kOfRows) {
+      Part::load(a.decays + r * a.decay_stride + first, a.key_dim, in.decays);
+    } else {
+      in.decays[0] = a.decays[r * a.decay_stride + head];
+    }
     in.step = a.steps[r * a.step_stride + head];
     return in;
   };
-  TokenInputs<kKeys> in = inputs_of(chunk.row);
+  Inputs in = inputs_of(chunk.row);
   for (int64_t r = chunk.row; r < end; ++r) {
-    TokenInputs<kKeys> next = in;
+    Inputs next = in;
     if (r + 1 < end) next = inputs_of(r + 1);
     float known = 0, sum = 0;
-    if constexpr (kDelta) {
+    if constexpr (kRule != Rule::plain) {
 #pragma unroll
-      for (int i = 0; i < kKeys; ++i) known = fmaf(state[i], in.keys[i], known);
-      known = in.decay * warp_reduce<kLanes>(known, Plus{});
+      for (int i = 0; i < kKeys; ++i) {
+        const float key = Inputs::kOfRows ? in.decay(i) * in.keys[i] : in.keys[i];
+        known = fmaf(state[i], key, known);
+      }
+      known = warp_reduce<kLanes>(known, Plus{});
+      if constexpr (kRule == Rule::delta) known *= in.decay(0);
     }
     const float change = in.step * (in.value - known);
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
-      state[i] = fmaf(in.keys[i], change, in.decay * state[i]);
+      state[i] = fmaf(in.keys[i], change, in.decay(i) * state[i]);
       sum = fmaf(state[i], in.queries[i], sum);
     }
     sum = warp_reduce<kLanes>(sum, Plus{});
@@ -135,14 +153,14 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ScanArgs a) {
                [&](int i, int key) { state_row(a.state, chunk, first + key)[column] = state[i]; });
 }
 
-template <bool kDelta, int kLanes, int kKeys>
+template <Rule kRule, int kLanes, int kKeys>
 void launch_scan(const ScanArgs& args, int64_t chunks, int64_t heads, bool by_four, Stream stream) {
   constexpr int kColumns = kThreads / kLanes;
   const Launch at{{static_cast<uint32_t>(chunks), static_cast<uint32_t>(heads),
                    static_cast<uint32_t>((args.value_dim + kColumns - 1) / kColumns)},
                   {kThreads}};
-  by_four ? launch(scan_kernel<kDelta, kLanes, kKeys, 4>, at, stream, args)
-          : launch(scan_kernel<kDelta, kLanes, kKeys, 1>, at, stream, args);
+  by_four ? launch(scan_kernel<kRule, kLanes, kKeys, 4>, at, stream, args)
+          : launch(scan_kernel<kRule, kLanes, kKeys, 1>, at, stream, args);
 }
 
 // Calls body(Constant<lanes>, Constant<keys of each>) for the fewest that hold a column's state.
@@ -163,7 +181,8 @@ void decay(Tensor steps, const DecayParams& params, Tensor decays, Stream stream
   if (steps.rows == 0 || steps.cols == 0) return;
   launch(decay_kernel, elementwise_launch(steps.rows, steps.cols, 1), stream,
          DecayArgs{steps.row<float>(0), decays.row<float>(0), steps.stride, decays.stride,
-                   steps.cols, params.log_rates, params.bias, params.least, params.most});
+                   steps.cols, params.log_rates, params.bias, params.least, params.most,
+                   params.floor, params.of_head});
 }
 
 void scan(const ScanInputs& in, const ScanParams& params, const StateRows& state,
@@ -195,10 +214,13 @@ void scan(const ScanInputs& in, const ScanParams& params, const StateRows& state
     with_width(
         [&](auto width) {
           const bool by_four = width() == 4 && d % 4 == 0;
-          params.delta ? launch_scan<true, lanes(), keys()>(args, count, heads, by_four, stream)
-                       : launch_scan<false, lanes(), keys()>(args, count, heads, by_four, stream);
+          const auto with = [&](auto rule) {
+            launch_scan<rule(), lanes(), keys()>(args, count, heads, by_four, stream);
+          };
+          if (params.decays_rows) return with(Constant<Rule::delta_of_rows>{});
+          params.delta ? with(Constant<Rule::delta>{}) : with(Constant<Rule::plain>{});
         },
-        in.keys, in.queries);
+        in.keys, in.queries, params.decays_rows ? in.decays : in.keys);
   });
 }
 

@@ -33,6 +33,8 @@ double activated(Activation activation, const float* values, double x) {
       return xielu(values, x);
     case Activation::sigmoid:
       return 1 / (1 + std::exp(-x));
+    case Activation::softplus:
+      return softplus(x);
     case Activation::identity:
     case Activation::clamped_swiglu:
       return x;

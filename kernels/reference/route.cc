@@ -75,6 +75,8 @@ void ReferenceKernels::route(Tensor logits, const RouterParams& params,
     }
     const std::vector<float> scores = scores_of(logits.row<float>(r), logits.cols, params.score);
     std::vector<float> choice = scores;
+    if (params.chooses_logits)
+      choice.assign(logits.row<float>(r), logits.row<float>(r) + logits.cols);
     for (size_t e = 0; params.bias != nullptr && e < choice.size(); ++e)
       choice[e] += params.bias[e];
     if (params.groups > 1) keep_groups(choice, params);

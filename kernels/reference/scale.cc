@@ -14,6 +14,14 @@ void ReferenceKernels::scale(Tensor x, float factor, const float* by) const {
   }
 }
 
+void ReferenceKernels::scale_heads(Tensor x, Tensor factors) const {
+  check_scale_heads(x, factors);
+  const int64_t dim = x.cols / factors.cols;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t c = 0; c < x.cols; ++c) x.row<float>(r)[c] *= factors.row<float>(r)[c / dim];
+  }
+}
+
 void ReferenceKernels::soft_cap(Tensor x, float cap) const {
   check_soft_cap(x, cap);
   for (int64_t r = 0; r < x.rows; ++r) {

@@ -12,11 +12,14 @@ void ReferenceKernels::decay(Tensor steps, const DecayParams& params, Tensor dec
     for (int64_t h = 0; h < steps.cols; ++h) {
       float& at = steps.row<float>(r)[h];
       const double x = double{at} + params.bias[h];
+      const double rate = std::exp(double{params.log_rates[h / params.of_head]});
       const double step =
-          std::clamp<double>(x > 30 ? x : std::log1p(std::exp(x)), params.least, params.most);
+          params.floor < 0
+              ? 1 / (1 + std::exp(-rate * x))
+              : std::clamp<double>(x > 30 ? x : std::log1p(std::exp(x)), params.least, params.most);
       at = static_cast<float>(step);
       decays.row<float>(r)[h] =
-          static_cast<float>(std::exp(-std::exp(double{params.log_rates[h]}) * step));
+          static_cast<float>(std::exp((params.floor < 0 ? params.floor : -rate) * step));
     }
   }
 }
@@ -35,12 +38,14 @@ void ReferenceKernels::scan(const ScanInputs& in, const ScanParams& params, cons
       for (int64_t r = chunks[i].first_row; r < chunks[i].first_row + chunks[i].rows; ++r) {
         const float* keys = in.keys.row<float>(r) + first_key;
         const float* queries = in.queries.row<float>(r) + first_key;
-        const double decay = in.decays.row<float>(r)[h], value = in.values.row<float>(r)[c];
+        const float* decays = in.decays.row<float>(r) + (params.decays_rows ? h * d : h);
+        const auto decay = [&](int64_t k) -> double { return decays[params.decays_rows ? k : 0]; };
+        const double value = in.values.row<float>(r)[c];
         double known = 0, result = params.skip != nullptr ? params.skip[h] * value : 0;
-        for (int64_t k = 0; k < d && params.delta; ++k) known += decay * of_state(k) * keys[k];
+        for (int64_t k = 0; k < d && params.delta; ++k) known += decay(k) * of_state(k) * keys[k];
         const double change = in.steps.row<float>(r)[h] * (value - known);
         for (int64_t k = 0; k < d; ++k) {
-          const double kept = decay * of_state(k) + keys[k] * change;
+          const double kept = decay(k) * of_state(k) + keys[k] * change;
           of_state(k) = static_cast<float>(kept);
           result += kept * queries[k];
         }

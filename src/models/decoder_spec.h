@@ -29,10 +29,11 @@ struct MlpSpec {
   float gate_multiplier = 1;             // of what the activation is taken of
   LinearSpec up;  // gate and up: activation(gate) * up; or one part: activation(it)
   bool times_layer_input = false;  // activation(it) * the layer's input of the token
+  NormSpec inner_norm = {};        // of what `down` takes
   LinearSpec down;                 // one part
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.values, s.up, s.down);
+    visit(s.name, s.values, s.up, s.inner_norm, s.down);
   }
 };
 
@@ -52,12 +53,16 @@ struct ExpertsSpec {
   std::string stream_scale = {};
   NormParams stream_norm = {};
   float logit_multiplier = 1;
+  float logit_soft_cap = 0;   // after the multiplier; 0: none
   bool weighs_input = false;  // the weights of a row's experts are those of their input
   MlpSpec expert;
   // Tensors of all experts' gate and up, and of their down, that some checkpoints have in the place
   // of the experts' own; without ".weight". Empty: none has.
   std::string stacked_gate_up = {};
   std::string stacked_down = {};
+  // Tensors of all experts' gates, of their ups, and of their downs, that GGUF has in the place of
+  // what the family stacks in another way. Empty: it has the experts' own.
+  std::vector<std::string> stacks_apart = {};
   std::optional<MlpSpec> shared = {};
   std::string shared_gate = {};  // of one output, whose sigmoid is the weight of `shared`; or none
   // Experts that a rank has, or has parts of.
@@ -67,7 +72,7 @@ struct ExpertsSpec {
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.router, s.choice_bias, s.choice_factors, s.stream_scale, s.expert,
-          s.stacked_gate_up, s.stacked_down, s.shared, s.shared_gate);
+          s.stacked_gate_up, s.stacked_down, s.stacks_apart, s.shared, s.shared_gate);
   }
 };
 
@@ -144,6 +149,17 @@ struct LayerInputsSpec {
   }
 };
 
+// The beginning of tensors' names, and another one that some checkpoints have in its place, in all
+// layers.
+struct OtherName {
+  std::string name;
+  std::string other;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.other);
+  }
+};
+
 struct DecoderSpec {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -177,6 +193,7 @@ struct DecoderSpec {
   bool embedding_from_head = false;
 
   std::vector<std::string> ignorable = {};  // patterns of tensors that checkpoints may have
+  std::vector<OtherName> other_names = {};
   // Prefixes under which checkpoints have these names: the one that they are declared with, and
   // others in its place.
   std::vector<std::string> prefixes;
@@ -184,7 +201,7 @@ struct DecoderSpec {
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.embedding, s.input_projection, s.output_projection, s.embedding_norm, s.layer_inputs,
-          s.positions, s.kinds, s.norm, s.head, s.ignorable);
+          s.positions, s.kinds, s.norm, s.head, s.ignorable, s.other_names);
   }
   // Columns of the embedding, and of what is computed in the end.
   int64_t output_size() const { return embedding_size > 0 ? embedding_size : hidden_size; }

@@ -23,14 +23,17 @@ ExpertsSpec read_experts(const JsonFields& c, const ExpertKeys& keys) {
 void read_grouped_choice(const JsonFields& c, const GroupedChoice& absent, ExpertsSpec& experts) {
   RouterParams& choice = experts.choice;
   choice.score = RouterScore::sigmoid;
-  choice.groups = read_size(c, "n_group", absent.groups, experts.count);
+  choice.groups = read_size(c, absent.groups_key, absent.groups, experts.count);
   choice.top_k_groups = read_size(c, "topk_group", absent.top_k_groups, choice.groups);
-  choice.normalized = read_boolean(c, "norm_topk_prob", absent.normalized);
+  choice.normalized = read_boolean(c, absent.normalized_key, absent.normalized);
   choice.added = 1e-20F;
-  choice.factor = read_factor(c, "routed_scaling_factor", absent.factor);
+  constexpr const char* kFactor = "routed_scaling_factor";
+  const bool lacks_factor = absent.may_lack_factor && c.is_null(kFactor);
+  choice.factor =
+      lacks_factor ? static_cast<float>(absent.factor) : read_factor(c, kFactor, absent.factor);
   if (experts.count % choice.groups != 0)
-    fail(ErrorKind::refused, "{}: n_group ({}) does not divide the {} experts", c.where(),
-         choice.groups, experts.count);
+    fail(ErrorKind::refused, "{}: {} ({}) does not divide the {} experts", c.where(),
+         absent.groups_key, choice.groups, experts.count);
   if (choice.top_k > experts.count / choice.groups * choice.top_k_groups)
     fail(ErrorKind::refused, "{}: {} groups of {} experts have fewer than the {} of a token",
          c.where(), choice.top_k_groups, experts.count / choice.groups, choice.top_k);
@@ -79,6 +82,15 @@ void stack_part(PartSpec& part, int64_t layer, const io::CheckpointIndex& index)
   part.stacked = true;
 }
 
+// Makes the parts of an expert those of stacks that lie apart, where there are such.
+void use_stacks_apart(ExpertsSpec& experts, int64_t layer, const io::CheckpointIndex& index) {
+  const std::vector<std::string>& from = experts.stacks_apart;
+  if (from.empty() || !index.is_named(name_in_layer(from.front(), layer) + ".weight")) return;
+  experts.expert.up.parts = {{.source = from[0], .stacked = true},
+                             {.source = from[1], .stacked = true}};
+  experts.expert.down.parts = {{.source = from[2], .stacked = true}};
+}
+
 // Returns whether a stack of gates and ups is [experts, inputs, outputs], as Qwen3-VL's is.
 bool has_inputs_first(const io::CheckpointIndex& index, const std::string& gate_up, int64_t width,
                       int64_t inputs) {
@@ -97,6 +109,7 @@ void choose_expert_layout(DecoderSpec& spec, const io::CheckpointIndex& index) {
       ExpertsSpec& experts = *branch.experts;
       for (LinearSpec* linear : {&experts.expert.up, &experts.expert.down})
         for (PartSpec& part : linear->parts) stack_part(part, layer, index);
+      use_stacks_apart(experts, layer, index);
       if (experts.stacked_gate_up.empty()) continue;
       const std::string stacked = name_in_layer(experts.stacked_gate_up, layer);
       const bool bare = index.is_named(stacked);

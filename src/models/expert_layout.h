@@ -23,12 +23,15 @@ struct ExpertKeys {
 ExpertsSpec read_experts(const JsonFields& config, const ExpertKeys& keys);
 
 // Defaults of the keys n_group, topk_group, norm_topk_prob and
-// routed_scaling_factor.
+// routed_scaling_factor, and what a class calls the first and the third.
 struct GroupedChoice {
   bool normalized = true;
   int64_t groups = 1;
   int64_t top_k_groups = 1;
   double factor = 1;
+  const char* groups_key = "n_group";
+  const char* normalized_key = "norm_topk_prob";
+  bool may_lack_factor = false;  // a null is the default
 };
 // Sigmoid scores with a bias for the choice, and groups (DeepSeek-V3's router).
 void read_grouped_choice(const JsonFields& config, const GroupedChoice& absent,

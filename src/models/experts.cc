@@ -84,7 +84,7 @@ std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const 
   if (!one_rank_) return std::nullopt;
   const MlpSpec& spec = spec_.expert;
   const Mlp& first = *experts_.front();
-  if (first.has_values() || spec.times_layer_input || spec_.weighs_input) return std::nullopt;
+  if (!first.is_plain() || spec.times_layer_input || spec_.weighs_input) return std::nullopt;
   ExpertWeights w{.count = std::ssize(experts_), .up = {}, .down = {}};
   w.up.first = first.up().weight().value;
   w.down.first = first.down().weight().value;
@@ -112,6 +112,7 @@ void Experts::route(const Context& context, const Activations& act, Tensor x) co
   }
   router_->forward(context, input, logits);
   if (spec_.logit_multiplier != 1) context.kernels.scale(logits, spec_.logit_multiplier, nullptr);
+  if (spec_.logit_soft_cap > 0) context.kernels.soft_cap(logits, spec_.logit_soft_cap);
   RouterParams params = spec_.choice;
   params.bias = float_data(choice_bias_);
   params.factors = float_data(choice_factors_);

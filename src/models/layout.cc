@@ -46,7 +46,7 @@ DecoderSpec common_layout(const JsonFields& c, const LayoutDefaults& defaults) {
   spec.vocab_size = read_size(c, "vocab_size", defaults.vocab_size, kMaxVocab);
   spec.hidden_size = read_size(c, "hidden_size", defaults.hidden_size);
   spec.max_positions =
-      read_size(c, "max_position_embeddings", defaults.max_position_embeddings, kMaxPositions);
+      read_size(c, defaults.positions_key, defaults.max_position_embeddings, kMaxPositions);
   const int64_t mlp_width =
       has_mlp ? read_size(c, "intermediate_size", defaults.intermediate_size, 4 * kMaxWidth) : 0;
   const Heads heads = read_heads(c, spec.hidden_size,

@@ -38,6 +38,7 @@ struct LayoutDefaults {
   bool norm_bias = false;
   const char* activation_key = "hidden_act";
   const char* layers_key = "num_hidden_layers";
+  const char* positions_key = "max_position_embeddings";
 };
 
 // One kind of layer: full attention with rope, a gated MLP, no biases.

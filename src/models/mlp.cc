@@ -31,6 +31,9 @@ Mlp::Mlp(const MlpSpec& spec, ModulePlace place, int64_t hidden_size, Rank rank)
   if (!values.empty())
     values_ = &add_param(make_vector(path() + ".values", ParamRole::bias, values, {}, 1));
   up_ = &add_child<Linear>(name_at(spec.up.name, place), parts, hidden_size, spec.up.bias, rank);
+  if (spec.inner_norm.exists())
+    inner_norm_ = &add_child<Norm>(name_at(spec.inner_norm.name, place), spec.width.size,
+                                   spec.inner_norm.params, NormTensors{}, spec.width, rank);
   parts = {linear_part(spec.down.parts[0], place, hidden_size, Shard::by_cols(spec.width))};
   down_ = &add_child<Linear>(name_at(spec.down.name, place), parts, spec.width.size, spec.down.bias,
                              rank);
@@ -42,8 +45,8 @@ void Mlp::set_expert(int64_t number, double share) {
 }
 
 bool Mlp::is_on_host(int64_t rows) const {
-  return values_ == nullptr && !spec_.times_layer_input &&
-         is_multiplied_by_host(up_->weight(), rows) && is_multiplied_by_host(down_->weight(), rows);
+  return is_plain() && !spec_.times_layer_input && is_multiplied_by_host(up_->weight(), rows) &&
+         is_multiplied_by_host(down_->weight(), rows);
 }
 
 // All of it by the CPU: activations cross the link once in each direction.
@@ -57,6 +60,13 @@ void Mlp::forward_on_host(const Context& context, const Activations& act, Tensor
   context.host->await(stream);
   forward({context.host->kernels(), context.group, context.host, true}, host, input, output);
   copy_rows(y, output, stream);
+}
+
+void Mlp::write(const Context& context, const Activations& act, Tensor inner,
+                const RowsOut& to) const {
+  if (inner_norm_ != nullptr)
+    inner_norm_->forward_part(context, inner, act.attention(inner.rows), inner);
+  down_->forward(context, inner, to);
 }
 
 void Mlp::forward(const Context& context, const Activations& act, const RowsIn& from,
@@ -73,14 +83,14 @@ void Mlp::forward(const Context& context, const Activations& act, const RowsIn& 
   const bool gated = spec_.up.parts.size() > 1 && !spec_.times_layer_input;
   if (gated && spec_.gate_multiplier == 1 &&
       up_->forward_activated(context, from, first.cols, activation, inner))
-    return down_->forward(context, first, to);
+    return write(context, act, first, to);
   up_->forward(context, from, inner);
   if (spec_.gate_multiplier != 1) context.kernels.scale(first, spec_.gate_multiplier, nullptr);
   Tensor second = spec_.up.parts.size() > 1 ? up_->part(inner, 1) : Tensor{};
   if (spec_.times_layer_input)
     second = act.layer_inputs(rows).columns(layer_input_.begin, layer_input_.count);
   context.kernels.activate(activation, first, second, first);
-  down_->forward(context, first, to);
+  write(context, act, first, to);
 }
 
 }  // namespace sluice

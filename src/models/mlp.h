@@ -21,16 +21,19 @@ class Mlp : public Module {
   // Its parameters, for who computes many of them at once.
   const Linear& up() const { return *up_; }
   const Linear& down() const { return *down_; }
-  bool has_values() const { return values_ != nullptr; }
+  // Returns whether it has those two alone.
+  bool is_plain() const { return values_ == nullptr && inner_norm_ == nullptr; }
   // Returns whether the CPU beside the device computes all of it in a step of so many rows.
   bool is_on_host(int64_t rows) const;
 
  private:
   void forward_on_host(const Context& context, const Activations& act, Tensor x, Tensor y) const;
+  void write(const Context& context, const Activations& act, Tensor inner, const RowsOut& to) const;
 
   const MlpSpec& spec_;
-  Share layer_input_;              // its columns, of all layers' inputs
-  const Param* values_ = nullptr;  // of the activation
+  Share layer_input_;                 // its columns, of all layers' inputs
+  const Param* values_ = nullptr;     // of the activation; or none
+  const Norm* inner_norm_ = nullptr;  // or none
   Linear* up_;
   Linear* down_;
 };

@@ -102,8 +102,8 @@ class Norm : public Module {
        const NormParams& params, Rank rank);
   // x is `size` columns wide, or some times that (heads), each normed by itself.
   void forward(const Kernels& kernels, Tensor x, Tensor y) const;
-  // x is a rank's part of rows, of which `sums` [rows, 1] has the sums of squares of all ranks.
-  void forward_part(const Kernels& kernels, Tensor x, Tensor sums, Tensor y) const;
+  // x is a rank's part of rows that are normed whole. `room` is a number for each row.
+  void forward_part(const Context& context, Tensor x, Tensor room, Tensor y) const;
   // residual += x; y = norm(residual)
   void forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const;
   // The norm of whole rows, for a layer that computes it; nullopt: of heads.

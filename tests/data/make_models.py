@@ -11,15 +11,15 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, AriaTextConfig, BioGptConfig, BloomConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
+from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, AriaTextConfig, BioGptConfig, BitNetConfig, BloomConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
                           CohereConfig, CwmConfig, DbrxConfig,
                           DeepseekV32Config, ExaoneConfig, ExaoneMoeConfig, FalconConfig, FalconH1Config,
-                          FalconMambaConfig, FlexOlmoConfig, FlintConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Glm4Config,
+                          FalconMambaConfig, FlexOlmoConfig, FlintConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Gemma4UnifiedTextConfig, Glm4Config, GptOssConfig,
                           Glm4MoeConfig, GlmConfig, GlmMoeDsaConfig, GraniteConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
                           GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config, HeliumConfig, HyperCLOVAXConfig,
-                          Jais2Config, JambaConfig, Lfm2Config, LlamaConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config,
+                          Jais2Config, JambaConfig, KimiLinearConfig, BailingHybridConfig, Kolibri1Config, LagunaConfig, Lfm2Config, Lfm3Config, LlamaConfig, MiMoV2FlashConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config, Ministral3Config,
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
-                          OlmoConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
+                          OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
                           StableLmConfig, VaultGemmaConfig, YoutuConfig)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -45,6 +45,12 @@ MODELS = {
     "bailing_moe_v2": Glm4MoeConfig(**ROUTED, n_routed_experts=4, n_group=2, topk_group=1, n_shared_experts=2, routed_scaling_factor=1.5,
                                     first_k_dense_replace=1, use_qk_norm=True, num_nextn_predict_layers=0),
     "biogpt": BioGptConfig(**{k: v for k, v in TINY.items() if k != "num_key_value_heads"}),
+    "bailing_hybrid": BailingHybridConfig(**{k: v for k, v in LATENT.items() if not k.startswith(("index", "n_routed", "max_position"))}
+                                          | {"q_lora_rank": None, "num_hidden_layers": 3, "num_attention_heads": 4,
+                                             "num_key_value_heads": 4}, num_local_experts=4, n_group=2, topk_group=1, head_dim=8,
+                                          max_position_embeddings=256, short_conv_kernel_size=3, num_mtp_layers=0,
+                                          layer_types=["linear_attention", "full_attention", "linear_attention"]),
+    "bitnet": BitNetConfig(**GROUPED),
     "bloom": BloomConfig(**COMMON, hidden_size=48, n_layer=2, n_head=6),
     "chatglm": GlmConfig(**GROUPED, head_dim=8),
     "cohere": CohereConfig(**SMALL, use_qk_norm=True, logit_scale=0.25),
@@ -76,6 +82,9 @@ MODELS = {
                                       conv_kernel=3, time_step_rank=12, mixer_rms_eps=1e-3, tie_word_embeddings=False),
     "flex_olmo": FlexOlmoConfig(**GROUPED | {"intermediate_size": 16}, num_experts=4, num_experts_per_tok=2),
     "flint": FlintConfig(**ROUTED | {"num_hidden_layers": 5}, num_experts=4, shared_expert_intermediate_size=24, sliding_window=16),
+    "gemma4_unified": Gemma4UnifiedTextConfig(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, global_head_dim=12, sliding_window=16,
+                                              final_logit_softcapping=5.0,
+                                              layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
     "glm4": Glm4Config(**SMALL, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                                                                "partial_rotary_factor": 0.5}),
     "glm4_moe": Glm4MoeConfig(**SMALL | {"num_hidden_layers": 3}, head_dim=16, moe_intermediate_size=24, n_routed_experts=8,
@@ -85,6 +94,9 @@ MODELS = {
     "gpt_bigcode": GPTBigCodeConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, n_inner=40, n_positions=256),
     "gpt_neo": GPTNeoConfig(**COMMON, hidden_size=24, num_layers=2, num_heads=4, intermediate_size=40, max_position_embeddings=256,
                             attention_types=[[["global", "local"], 1]], window_size=16),
+    "gguf_gpt_oss": GptOssConfig(**GROUPED | {"intermediate_size": 16}, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=16,
+                            rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "truncate": False,
+                                             "original_max_position_embeddings": 32}),
     "gptj": GPTJConfig(**COMMON, n_embd=48, n_layer=2, n_head=3, rotary_dim=8, n_inner=72, n_positions=256),
     "granitemoe": GraniteMoeConfig(**SMALL | {"intermediate_size": 24}, num_local_experts=5, num_experts_per_tok=2,
                                    attention_multiplier=0.3, embedding_multiplier=2.0, logits_scaling=2.0, residual_multiplier=0.7),
@@ -102,8 +114,20 @@ MODELS = {
     "jais2": Jais2Config(**GROUPED),
     "jamba_dense": JambaConfig(**SMALL | {"num_hidden_layers": 3}, num_experts=1, attn_layer_period=3, attn_layer_offset=1,
                                mamba_d_state=8, mamba_d_conv=4, mamba_dt_rank=5, rms_norm_eps=1e-4),
+    "kimi_linear": KimiLinearConfig(**{k: v for k, v in LATENT.items() if not k.startswith(("index", "n_routed", "max_position"))}
+                                    | {"q_lora_rank": None, "num_hidden_layers": 3}, num_local_experts=4, linear_head_dim=8,
+                                    linear_num_heads=3, linear_conv_kernel_dim=3, max_position_embeddings=256,
+                                    layer_types=["linear_attention", "full_attention", "linear_attention"]),
+    "kolibri1": Kolibri1Config(**{k: v for k, v in ROUTED.items() if k != "intermediate_size"}, num_experts=4, norm_topk_prob=True,
+                               shared_expert_intermediate_size=24, sliding_window=16,
+                               layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    "laguna": LagunaConfig(**ROUTED, num_experts=4, shared_expert_intermediate_size=24, sliding_window=16, moe_routed_scaling_factor=1.5,
+                           moe_router_logit_softcapping=3.0, num_attention_heads_per_layer=[4, 6, 4],
+                           layer_types=["full_attention", "sliding_attention", "full_attention"]),
     "lfm2": Lfm2Config(**SMALL | {"num_hidden_layers": 3}, conv_L_cache=2, conv_bias=True, block_multiple_of=8,
                        layer_types=["conv", "full_attention", "conv"]),
+    "lfm3": Lfm3Config(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, conv_L_cache=3, sliding_window=16,
+                       layer_types=["conv", "sliding_attention", "full_attention"]),
     "mamba": MambaConfig(**COMMON, hidden_size=40, num_hidden_layers=2, state_size=17, use_bias=True, use_conv_bias=False,
                          conv_kernel=2, time_step_rank=20),
     "mamba2": Mamba2Config(**COMMON, hidden_size=42, num_hidden_layers=2, num_heads=6, head_dim=14, state_size=9, n_groups=1,
@@ -114,11 +138,16 @@ MODELS = {
                            rope_parameters={"full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0,
                                                                "original_max_position_embeddings": 32},
                                             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "mimo_v2_flash": MiMoV2FlashConfig(**ROUTED | {"num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 12}, v_head_dim=8,
+                                       n_routed_experts=4, sliding_window=16, layer_types=["full_attention", "sliding_attention"] * 2),
     "minicpm": GraniteConfig(**GROUPED, attention_multiplier=6**-0.5, embedding_multiplier=12.0, logits_scaling=2.0,
                              residual_multiplier=1.4 / 2**0.5, tie_word_embeddings=True),
     "minicpm3": MiniCPM3Config(**{k: v for k, v in LATENT.items() if k in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
                                                                          "qk_rope_head_dim", "v_head_dim")} | SMALL | {"num_key_value_heads": 6},
                                dim_model_base=24),
+    "gguf_ministral3": Ministral3Config(**GROUPED, head_dim=8, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1}),
     "mixtral": MixtralConfig(**SMALL | {"intermediate_size": 40}, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
     "mpt": MptConfig(**COMMON, d_model=24, n_layers=2, n_heads=3, max_seq_len=256, attn_config={"clip_qkv": 1.5}),
     "nanochat": NanoChatConfig(**GROUPED, final_logit_softcapping=5.0),
@@ -131,6 +160,9 @@ MODELS = {
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "attention_factor": 1.2,
                            "original_max_position_embeddings": 32, "beta_fast": 32, "beta_slow": 1},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}),
+    "olmo_hybrid": OlmoHybridConfig(**GROUPED | {"num_hidden_layers": 3}, linear_num_key_heads=4, linear_num_value_heads=4,
+                                    linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=3,
+                                    layer_types=["linear_attention", "full_attention", "linear_attention"]),
     "olmoe": OlmoeConfig(**GROUPED | {"intermediate_size": 16}, num_experts=4, num_experts_per_tok=2, clip_qkv=1.5),
     "openai_gpt": OpenAIGPTConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, n_positions=256),
     "persimmon": PersimmonConfig(**TINY | {"num_attention_heads": 3}),
@@ -243,7 +275,8 @@ def publish(name, config, folder):
 LENGTHS, NEW = (9, 40), 24
 FIRST_SEEDS = {"mamba": 9}  # with those before, one token's logits are much further from float32's than all others
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
-IN_CHUNKS = {"falcon_h1", "lfm2", "mamba2", "nemotron_h", "qwen3_5", "qwen3_5_moe"}  # in float32 transformers' sums over chunks are further from float64's
+IN_CHUNKS = {"falcon_h1", "kimi_linear", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5",
+             "qwen3_5_moe"}  # in float32 transformers' sums over chunks are further from float64's
 WITH_STATES = IN_CHUNKS | {"falcon_mamba", "jamba_dense", "mamba"}
 
 

@@ -248,6 +248,22 @@ TEST_P(Elementwise, ScaleAndSoftCapEqualTheReference) {
   }
 }
 
+TEST_P(Elementwise, HeadsAreScaledEachByItsFactor) {
+  Random random("Elementwise.HeadsAreScaledEachByItsFactor");
+  for (const auto& [n, dim] : sizes(random)) {
+    const int64_t heads = random.between(1, 3);
+    Matrix x = Matrix::random(n, heads * dim, random, 3),
+           factors = Matrix::random(n, heads, random);
+    const Matrix before = x;
+    backend->scale_heads(x.tensor(), factors.tensor());
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t c = 0; c < x.cols(); ++c)
+        ASSERT_EQ(x.at(r, c), before.at(r, c) * factors.at(r, c / dim));
+    }
+    EXPECT_TRUE(x.gaps_untouched());
+  }
+}
+
 TEST_P(Elementwise, ClampsBetweenBothLimits) {
   Random random("Elementwise.ClampsBetweenBothLimits");
   for (const auto& [n, cols] : sizes(random)) {
@@ -316,9 +332,9 @@ TEST_P(Elementwise, ActivationsEqualTheReference) {
   const std::vector<float> of_xielu{0.4f, -0.7f, 0.5f, -1e-6f};
   const std::vector<Size> all = sizes(random);
   size_t first = 0;
-  for (Activation activation :
-       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
-        Activation::relu_squared, Activation::xielu, Activation::sigmoid, Activation::identity}) {
+  for (Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh,
+                                Activation::relu, Activation::relu_squared, Activation::xielu,
+                                Activation::sigmoid, Activation::softplus, Activation::identity}) {
     const float* values = activation == Activation::xielu ? of_xielu.data() : nullptr;
     const ActivationParams params{activation, values};
     const bool squares = values != nullptr || activation == Activation::relu_squared;

@@ -27,6 +27,7 @@ struct RouteProblem {
     params.normalized = random.between(0, 1) == 1;
     params.added = 1e-6f;
     params.groups_by_largest = random.between(0, 1) == 1;
+    params.chooses_logits = random.between(0, 3) == 0;
     params.factor = 2.5f;
     has_bias = random.between(0, 1) == 1;
     for (int64_t r = 0; r < logits.rows(); ++r) {

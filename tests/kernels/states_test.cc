@@ -97,14 +97,16 @@ TEST_P(States, DecaysEqualTheReference) {
   Random random("States.DecaysEqualTheReference");
   Backend reference(Isa::reference, Compute::f32, {});
   Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8}, 2);
-  const int64_t heads = random.between(1, 40);
+  const int64_t heads = random.between(1, 14);
   const std::vector<float> rates = random_floats(static_cast<size_t>(heads), random);
-  const std::vector<float> bias = random_floats(static_cast<size_t>(heads), random, 3);
-  for (float most : {1.5F, std::numeric_limits<float>::infinity()}) {
-    const DecayParams params{
-        .log_rates = rates.data(), .bias = bias.data(), .least = 0.01F, .most = most};
-    Matrix steps = Matrix::random(7, heads, random, 10), expected_steps = steps;
-    Matrix decays(7, heads), expected(7, heads);
+  const std::vector<float> bias = random_floats(static_cast<size_t>(3 * heads), random, 3);
+  for (DecayParams params : {DecayParams{.least = 0.01F, .most = 1.5F}, DecayParams{.least = 0.01F},
+                             DecayParams{.of_head = 3}, DecayParams{.of_head = 2, .floor = -5}}) {
+    params.log_rates = rates.data();
+    params.bias = bias.data();
+    const int64_t cols = heads * params.of_head;
+    Matrix steps = Matrix::random(7, cols, random, 10), expected_steps = steps;
+    Matrix decays(7, cols), expected(7, cols);
     Matrix alone = steps;
     reference->decay(expected_steps.tensor(), params, expected.tensor());
     backend->decay(steps.tensor(), params, decays.tensor());
@@ -126,6 +128,7 @@ struct ScanProblem {
         keys(Matrix::random(rows, s.key_heads * s.key_dim, random)),
         values(Matrix::random(rows, s.heads * s.value_dim, random)),
         decays(rows, s.heads),
+        row_decays(rows, s.heads * s.key_dim),
         steps(rows, s.heads),
         skip(random_floats(static_cast<size_t>(s.heads), random)) {
     const float length = 1 / std::sqrt(static_cast<float>(s.key_dim));
@@ -135,13 +138,16 @@ struct ScanProblem {
         decays.at(r, h) = static_cast<float>(random.uniform());
         steps.at(r, h) = static_cast<float>(random.uniform());
       }
+      for (int64_t c = 0; c < row_decays.cols(); ++c)
+        row_decays.at(r, c) = static_cast<float>(random.uniform());
     }
   }
-  ScanInputs inputs(int64_t row, int64_t rows) {
+  ScanInputs inputs(int64_t row, int64_t rows, bool of_rows = false) {
     auto part = [&](Matrix& m) { return m.tensor().rows_from(row, rows); };
-    return {part(queries), part(keys), part(values), part(decays), part(steps)};
+    return {part(queries), part(keys), part(values), part(of_rows ? row_decays : decays),
+            part(steps)};
   }
-  Matrix queries, keys, values, decays, steps;
+  Matrix queries, keys, values, decays, row_decays, steps;
   std::vector<float> skip;
 };
 
@@ -163,13 +169,15 @@ TEST_P(States, RecurrencesEqualTheReference) {
       StateStep step(test::state_cache(s.heads * s.key_dim, s.value_dim, s.page_rows, s.first_row),
                      sequences);
       Backend backend(GetParam(), Compute::f32, step.needs(s.key_dim), 2);
-      for (bool delta : {false, true}) {
+      for (const auto& [delta, of_rows] : {std::pair(false, false), {true, false}, {true, true}}) {
         ScanProblem problem(s, step.rows(), random);
         std::vector<float> state = random_floats(step.floats(), random);
         std::vector<float> expected_state = state, again = state;
-        const ScanParams params{
-            .key_dim = s.key_dim, .delta = delta, .skip = delta ? nullptr : problem.skip.data()};
-        const ScanInputs inputs = problem.inputs(0, step.rows());
+        const ScanParams params{.key_dim = s.key_dim,
+                                .delta = delta,
+                                .decays_rows = of_rows,
+                                .skip = delta ? nullptr : problem.skip.data()};
+        const ScanInputs inputs = problem.inputs(0, step.rows(), of_rows);
         Matrix out(step.rows(), s.heads * s.value_dim), expected = out;
         reference->scan(inputs, params, step.in(bytes_of(expected_state)), expected.tensor());
         backend->scan(inputs, params, step.in(bytes_of(state)), out.tensor());
@@ -344,15 +352,16 @@ TEST_P(States, SameBitsHoweverASequenceIsDivided) {
   const ScanSize s{2, 4, 12, 21, 17, 5};
   const int64_t all_rows = GetParam().size(33, 20);
   const StateCache cache = test::state_cache(s.heads * s.key_dim, s.value_dim, 17, 5);
-  for (bool delta : {false, true}) {
+  for (const auto& [delta, of_rows] : {std::pair(false, false), {true, false}, {true, true}}) {
     ScanProblem problem(s, all_rows, random);
+    const ScanParams params{.key_dim = s.key_dim, .delta = delta, .decays_rows = of_rows};
     auto run = [&](int64_t most, int threads) {
       return in_steps(GetParam(), cache, all_rows, most, threads,
                       Matrix(all_rows, s.heads * s.value_dim), s.key_dim,
                       [&](const Backend& backend, int64_t at, int64_t rows, const StateRows& state,
                           const Tensor& out) {
-                        backend->scan(problem.inputs(at, rows),
-                                      {.key_dim = s.key_dim, .delta = delta}, state, out);
+                        backend->scan(problem.inputs(at, rows, params.decays_rows), params, state,
+                                      out);
                       });
     };
     const auto [whole, last] = run(all_rows, 1);

@@ -187,8 +187,11 @@ std::vector<std::string> mixer_kinds(const DecoderSpec& spec) {
   std::vector<std::string> kinds;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     std::string& kind = kinds.emplace_back();
-    for (const MixerBranch& mixer : spec.layer(i).mixers)
-      kind += std::holds_alternative<AttentionSpec>(mixer.mixer) ? "a" : "s";
+    for (const MixerBranch& mixer : spec.layer(i).mixers) {
+      const bool attends = std::holds_alternative<AttentionSpec>(mixer.mixer) ||
+                           std::holds_alternative<MlaSpec>(mixer.mixer);
+      kind += attends ? "a" : "s";
+    }
     if (kind.empty()) kind = "-";
   }
   return kinds;
@@ -225,11 +228,16 @@ void expect_state(const State& state, const Json& expected, int64_t /*hidden*/) 
 void expect_mixer(const DecoderSpec& model, const AttentionSpec& a, const Json& expected) {
   EXPECT_EQ(a.heads.units(), expected["num_attention_heads"]);
   EXPECT_EQ(a.kv_heads.units(), expected["num_key_value_heads"]);
-  if (turns(model, a)) expect_rope(model.ropes[a.angles], a.head_dim, expected["rope_parameters"]);
+  if (!turns(model, a)) return;
+  const Json& ropes = expected["rope_parameters"];
+  const char* layers = a.window > 0 ? "sliding_attention" : "full_attention";
+  expect_rope(model.ropes[a.angles], a.head_dim, ropes.contains(layers) ? ropes[layers] : ropes);
 }
 
-void expect_mixer(const DecoderSpec&, const MlaSpec&, const Json&) {
-  ADD_FAILURE() << "latent attention beside states";
+void expect_mixer(const DecoderSpec& model, const MlaSpec& mla, const Json& expected) {
+  EXPECT_EQ(mla.heads, expected["num_attention_heads"]);
+  ASSERT_EQ(mla.rope.has_value(), expected.contains("rope_parameters"));
+  if (mla.rope) expect_rope(model.ropes[mla.angles], mla.rope_dim, expected["rope_parameters"]);
 }
 
 template <class State>

@@ -1,5 +1,6 @@
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/silu.h"
+#include "kernels/cpu/simd/softplus.h"
 #include "kernels/kernels.h"
 
 namespace sluice::cpu::SLUICE_ISA {
@@ -95,6 +96,8 @@ void activate(const ActivationJob& job, const float* x, const float* up, int64_t
       return with([&](Vf v) { return xielu(job.xielu, v); });
     case Activation::sigmoid:
       return with([](Vf v) { return 1.0f / (1.0f + exp(-v)); });
+    case Activation::softplus:
+      return with([](Vf v) { return softplus(v); });
     case Activation::identity:
       return with([](Vf v) { return v; });
     case Activation::clamped_swiglu:

@@ -1,14 +1,22 @@
+#include <algorithm>
+
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/simd.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
+// The decay of a state: of all rows alike, or of each by itself, where a delta rule subtracts what
+// it has for the key.
+enum class Rule : uint8_t { plain, delta, delta_of_rows };
+
 // kVectors of columns, of which the last has `last` (kLanes: all). Sums over a state's rows are
 // two, of the even ones and of the odd ones. A pass over the state brings it forward by a token,
 // and gives what it has for the next token's key.
-template <int kVectors, bool kDelta, bool kWhole>
+template <int kVectors, Rule kRule, bool kWhole>
 class Columns {
+  static constexpr bool kDelta = kRule != Rule::plain, kOfRows = kRule == Rule::delta_of_rows;
+
  public:
   Columns(const ScanJob& job, int64_t column, int64_t last)
       : job_(job), column_(column), last_(last) {}
@@ -17,7 +25,7 @@ class Columns {
     Vf known[kVectors] = {};
     if constexpr (kDelta) look_up(known);
     for (int64_t r = 0; r < job_.rows; ++r) {
-      const float decay = job_.decays[r * job_.decay_stride];
+      const float decay = kOfRows ? 1.0f : job_.decays[r * job_.decay_stride];
       const float step = job_.steps[r * job_.step_stride];
       Vf values[kVectors], change[kVectors], result[kVectors];
       get(job_.values + r * job_.value_stride + column_, values);
@@ -43,6 +51,10 @@ class Columns {
       store_some(end, from[kVectors - 1], last_);
     }
   }
+  // The factor of a row of the state in what a token's key finds, beside that of all rows.
+  float key_of(const float* keys, int64_t token, int64_t k) const {
+    return kOfRows ? keys[k] * job_.decays[token * job_.decay_stride + k] : keys[k];
+  }
   float* state(int64_t key) const { return job_.state + key * job_.state_stride + column_; }
 
   // Adds the state's value for the first token's key, before the state decays.
@@ -50,7 +62,8 @@ class Columns {
     for (int64_t k = 0; k < job_.key_dim; ++k) {
       Vf row[kVectors];
       get(state(k), row);
-      for (int i = 0; i < kVectors; ++i) known[i] = fma(row[i], splat(job_.keys[k]), known[i]);
+      const float key = key_of(job_.keys, 0, k);
+      for (int i = 0; i < kVectors; ++i) known[i] = fma(row[i], splat(key), known[i]);
     }
   }
 
@@ -59,15 +72,19 @@ class Columns {
               Vf (&known)[kVectors]) const {
     const float* keys = job_.keys + r * job_.key_stride;
     const float* queries = job_.queries + r * job_.query_stride;
-    const float* next = r + 1 < job_.rows ? keys + job_.key_stride : keys;
+    const int64_t after = std::min(r + 1, job_.rows - 1);
+    const float* next = job_.keys + after * job_.key_stride;
+    const float* decays = job_.decays + r * job_.decay_stride;
     Vf sums[kVectors] = {}, known_sums[kVectors] = {};
     for (int64_t k = 0; k < job_.key_dim; ++k) {
       Vf row[kVectors];
       get(state(k), row);
+      const float left = kOfRows ? decays[k] : decay,
+                  next_key = kDelta ? key_of(next, after, k) : 0;
       for (int i = 0; i < kVectors; ++i) {
-        row[i] = fma(splat(keys[k]), change[i], decay * row[i]);
+        row[i] = fma(splat(keys[k]), change[i], left * row[i]);
         sums[i] = fma(row[i], splat(queries[k]), sums[i]);
-        if constexpr (kDelta) known_sums[i] = fma(row[i], splat(next[k]), known_sums[i]);
+        if constexpr (kDelta) known_sums[i] = fma(row[i], splat(next_key), known_sums[i]);
       }
       put(state(k), row);
     }
@@ -81,18 +98,21 @@ class Columns {
   int64_t column_, last_;
 };
 
-template <bool kDelta>
+template <Rule kRule>
 void scan_columns(const ScanJob& job) {
   constexpr int kSide = 4;  // vectors side by side
   int64_t c = 0;
   for (; c + kSide * kLanes <= job.cols; c += kSide * kLanes)
-    Columns<kSide, kDelta, true>(job, c, kLanes).run();
-  for (; c + kLanes <= job.cols; c += kLanes) Columns<1, kDelta, true>(job, c, kLanes).run();
-  if (c < job.cols) Columns<1, kDelta, false>(job, c, job.cols - c).run();
+    Columns<kSide, kRule, true>(job, c, kLanes).run();
+  for (; c + kLanes <= job.cols; c += kLanes) Columns<1, kRule, true>(job, c, kLanes).run();
+  if (c < job.cols) Columns<1, kRule, false>(job, c, job.cols - c).run();
 }
 
 }  // namespace
 
-void scan(const ScanJob& job) { job.delta ? scan_columns<true>(job) : scan_columns<false>(job); }
+void scan(const ScanJob& job) {
+  if (job.decays_rows) return scan_columns<Rule::delta_of_rows>(job);
+  job.delta ? scan_columns<Rule::delta>(job) : scan_columns<Rule::plain>(job);
+}
 
 }  // namespace sluice::cpu::SLUICE_ISA

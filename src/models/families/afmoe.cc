@@ -50,7 +50,7 @@ DecoderSpec parse_afmoe(const JsonFields& c) {
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
   attention.qkv.parts.push_back({attention.name + ".gate_proj"});
-  attention.output_gate = true;
+  attention.output_gate = Activation::sigmoid;
   mixer.output_norm = {layer.name + ".post_attention_layernorm", spec.norm.params};
   mlp.norm.name = layer.name + ".pre_mlp_layernorm";
   mlp.output_norm = {layer.name + ".post_mlp_layernorm", spec.norm.params};

@@ -1,7 +1,8 @@
 // Gemma4ForCausalLM (and the language model in Gemma4ForConditionalGeneration):
 // layers with a window and layers without have heads of their own sizes and their own angles; v has
 // a norm without weight, and may be k; the last layers share keys and values; the small models give
-// each layer a part of a row of a second table.
+// each layer a part of a row of a second table. Gemma4UnifiedForCausalLM (Gemma 4 12B): the same
+// without that table.
 #include <algorithm>
 #include <cmath>
 
@@ -28,6 +29,14 @@ constexpr LayoutDefaults kGemma4Defaults{.vocab_size = 262144,
                                          .tie_word_embeddings = true,
                                          .rope_layers = "sliding_attention",
                                          .activation_key = "hidden_activation"};
+
+// Defaults that the two classes do not share.
+struct Gemma4Class {
+  int64_t max_positions = 131072;
+  int64_t window = 512;
+  int64_t layer_input_width = 256;
+};
+constexpr Gemma4Class kUnified{.max_positions = 262144, .window = 1024, .layer_input_width = 0};
 
 // Layers with a window, and without, have their angles.
 enum : size_t { kWindowRope, kFullRope };
@@ -143,9 +152,10 @@ void share(const JsonFields& c, size_t of, const LayerSpec& owner, LayerSpec& la
   if (read_boolean(c, "use_double_wide_mlp", false)) layer.mlps.front().mlp.width.size *= 2;
 }
 
-void add_layer_inputs(const JsonFields& c, DecoderSpec& spec, LayerSpec& layer) {
+void add_layer_inputs(const JsonFields& c, int64_t absent_width, DecoderSpec& spec,
+                      LayerSpec& layer) {
   c.refuse_null({"hidden_size_per_layer_input"});
-  const int64_t width = c.integer_or("hidden_size_per_layer_input", 0, kMaxWidth, 256);
+  const int64_t width = c.integer_or("hidden_size_per_layer_input", 0, kMaxWidth, absent_width);
   if (width == 0) return;
   if (read_size(c, "vocab_size_per_layer_input", 262144, kMaxVocab) != spec.vocab_size)
     fail(ErrorKind::refused, "{}: vocab_size_per_layer_input must be vocab_size", c.where());
@@ -201,10 +211,11 @@ void add_experts(const JsonFields& c, int64_t hidden_size, LayerSpec& layer) {
   layer.mlps.push_back(std::move(sparse));
 }
 
-void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec) {
-  constexpr int64_t kGemma4Window = 512, kFullEach = 6;
+void make_kinds(const JsonFields& c, int64_t absent_window, const LayerSpec& common,
+                DecoderSpec& spec) {
+  constexpr int64_t kFullEach = 6;
   const auto count = std::ssize(spec.layers);
-  std::vector<int64_t> windows = read_windows(c, kGemma4Window, count, kFullEach);
+  std::vector<int64_t> windows = read_windows(c, absent_window, count, kFullEach);
   windows.back() = 0;
   const std::vector<LayerSizes> sizes = read_layer_sizes(c, common, windows);
   const int64_t own = count - c.integer_or("num_kv_shared_layers", 0, count - 1, 0);
@@ -238,14 +249,16 @@ void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec)
   }
 }
 
-DecoderSpec parse_gemma4(const JsonFields& c) {
+DecoderSpec gemma4_layout(const JsonFields& c, const Gemma4Class& own) {
   refuse_others(c);
-  DecoderSpec spec = common_layout(c, kGemma4Defaults);
+  LayoutDefaults defaults = kGemma4Defaults;
+  defaults.max_position_embeddings = own.max_positions;
+  DecoderSpec spec = common_layout(c, defaults);
   LayerSpec layer = common_layer(c, spec);
   layer.mixers.front().attention().angles = kWindowRope;
   if (read_boolean(c, "enable_moe_block", false)) add_experts(c, spec.hidden_size, layer);
-  add_layer_inputs(c, spec, layer);
-  make_kinds(c, layer, spec);
+  add_layer_inputs(c, own.layer_input_width, spec, layer);
+  make_kinds(c, own.window, layer, spec);
   const int64_t full_head_dim =
       spec.layer(spec.layers.size() - 1).mixers.front().attention().head_dim;
   spec.ropes.push_back(full_rope(c, full_head_dim, spec.max_positions));
@@ -254,12 +267,19 @@ DecoderSpec parse_gemma4(const JsonFields& c) {
   return spec;
 }
 
+DecoderSpec parse_gemma4(const JsonFields& c) { return gemma4_layout(c, {}); }
+DecoderSpec parse_gemma4_unified(const JsonFields& c) { return gemma4_layout(c, kUnified); }
+
 }  // namespace
 
 std::vector<Family> gemma4_families() {
   return {{.architecture = "Gemma4ForCausalLM",
            .model_type = "gemma4_text",
            .parse = parse_gemma4,
+           .reads_layer_config = true},
+          {.architecture = "Gemma4UnifiedForCausalLM",
+           .model_type = "gemma4_unified_text",
+           .parse = parse_gemma4_unified,
            .reads_layer_config = true}};
 }
 

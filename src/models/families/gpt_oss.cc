@@ -52,6 +52,8 @@ ExpertsSpec gpt_oss_experts(const JsonFields& c, const MlpSpec& mlp) {
   expert.up.parts = {{gate_up, every_other(0), true, true}, {gate_up, every_other(1), true, true}};
   expert.down.parts = {{down, {.transposed = true}, true, true}};
   expert.up.bias = expert.down.bias = true;
+  for (const char* stack : {".experts.gate_proj", ".experts.up_proj", ".experts.down_proj"})
+    experts.stacks_apart.push_back(mlp.name + stack);
   return experts;
 }
 

@@ -3,7 +3,11 @@
 // stream as it is and what they compute has a norm; all of q and all of k have a norm. The second
 // has windows, whose layers rotate without a scaling. OlmoeForCausalLM (OLMoE): Llama's layout with
 // those norms of q and k, and experts in the place of the MLP; FlexOlmoForCausalLM (FlexOlmo) the
-// same with OLMo 2's.
+// same with OLMo 2's. OlmoHybridForCausalLM (OLMo Hybrid): OLMo 2's, with a gated DeltaNet
+// (arXiv:2412.06464) in the place of attention in most layers, whose blocks have a norm before
+// them.
+#include <algorithm>
+
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
@@ -113,6 +117,85 @@ DecoderSpec parse_olmo3(const JsonFields& config) {
   return spec;
 }
 
+constexpr LayoutDefaults kOlmoHybrid = [] {
+  LayoutDefaults defaults = kOlmoDefaults;
+  defaults.vocab_size = 100352;
+  defaults.hidden_size = 3840;
+  defaults.num_attention_heads = 30;
+  defaults.max_position_embeddings = 65536;
+  defaults.rms_norm_eps = 1e-6;
+  return defaults;
+}();
+
+// Sizes of the mixer, which by default follow from those of attention.
+GatedDeltaNetSpec olmo_delta_net(const JsonFields& c, const std::string& name, int64_t hidden_size,
+                                 int64_t heads) {
+  constexpr float kNormEps = 1e-5F;  // whatever config.json says
+  const auto read = [&](const char* key, int64_t absent) {
+    return c.is_null(key) ? absent : read_size(c, key, absent);
+  };
+  const int64_t key_heads = read("linear_num_key_heads", heads);
+  const int64_t value_heads = read("linear_num_value_heads", heads);
+  const int64_t key_dim =
+      read("linear_key_head_dim", std::max<int64_t>(1, 3 * hidden_size / (4 * key_heads)));
+  const int64_t value_dim = read("linear_value_head_dim", 2 * key_dim);
+  c.refuse_null({"linear_conv_kernel_dim"});
+  const int64_t width = c.integer_or("linear_conv_kernel_dim", 2, kMostConvWidth, 4);
+  if (key_heads * key_dim > kMaxWidth || value_heads * value_dim > kMaxWidth ||
+      value_heads % key_heads != 0)
+    fail(ErrorKind::refused,
+         "{}: linear_num_key_heads ({}) must divide linear_num_value_heads ({}), and their sizes "
+         "not be absurd",
+         c.where(), key_heads, value_heads);
+  const bool to_two = read_boolean(c, "linear_allow_neg_eigval", true);  // steps up to 2
+  const auto part = [&](const char* of) { return PartSpec{name + of}; };
+  return {.name = name,
+          .heads = {.size = value_heads * value_dim, .unit = value_dim},
+          .key_heads = {.size = key_heads * key_dim, .unit = key_dim},
+          .key_dim = key_dim,
+          .value_dim = value_dim,
+          .input = {.name = name + ".in_proj",
+                    .parts = {part(".q_proj"), part(".k_proj"), part(".v_proj"), part(".g_proj"),
+                              part(".a_proj"), part(".b_proj")}},
+          .convolution = {.name = name + ".conv1d",
+                          .width = width,
+                          .silu = true,
+                          .first = {0, 0, 0},
+                          .sources = {name + ".q_conv1d", name + ".k_conv1d", name + ".v_conv1d"}},
+          .log_rates = name + ".A_log",
+          .step_bias = name + ".dt_bias",
+          .step_multiplier = to_two ? 2.0F : 1.0F,
+          .norm = {name + ".o_norm", {.eps = kNormEps}},
+          .output = one_linear(name + ".o_proj", false)};
+}
+
+DecoderSpec parse_olmo_hybrid(const JsonFields& c) {
+  DecoderSpec spec = olmo_layout(c, kOlmoHybrid);
+  LayerSpec linear = spec.kinds.front();
+  norm_outputs(spec.kinds.front());
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  if (c.is_null("rope_parameters")) {
+    attention.rope = std::nullopt;
+    spec.ropes.clear();
+  }
+  linear.mixers.front().norm.name = linear.name + ".attention_layer_norm";
+  linear.mlps.front().norm.name = linear.name + ".feedforward_layer_norm";
+  spec.other_names = {{linear.name + ".post_attention_layernorm", linear.mlps.front().norm.name}};
+  linear.mixers.front().mixer =
+      olmo_delta_net(c, linear.name + ".linear_attn", spec.hidden_size, attention.heads.units());
+  spec.kinds.push_back(std::move(linear));
+  const auto count = std::ssize(spec.layers);
+  const std::vector<size_t> kinds =
+      read_layer_types(c, count, {"full_attention", "linear_attention"});
+  constexpr int64_t kFullEach = 4;
+  for (int64_t l = 0; l < count; ++l) {
+    const bool attends = (l + 1) % kFullEach == 0 || (count < kFullEach && l + 1 == count);
+    const auto i = static_cast<size_t>(l);
+    spec.layers[i] = kinds.empty() ? (attends ? 0 : 1) : kinds[i];
+  }
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> olmo_families() {
@@ -120,7 +203,8 @@ std::vector<Family> olmo_families() {
           {"FlexOlmoForCausalLM", "flex_olmo", parse_flex_olmo, {}},
           {"Olmo2ForCausalLM", "olmo2", parse_olmo2, {}},
           {"Olmo3ForCausalLM", "olmo3", parse_olmo3, {}},
-          {"OlmoeForCausalLM", "olmoe", parse_olmoe, {}}};
+          {"OlmoeForCausalLM", "olmoe", parse_olmoe, {}},
+          {"OlmoHybridForCausalLM", "olmo_hybrid", parse_olmo_hybrid, {}}};
 }
 
 }  // namespace sluice

@@ -46,7 +46,7 @@ void add_gate(const JsonFields& c, AttentionSpec& attention) {
   std::vector<PartSpec>& parts = attention.qkv.parts;
   parts.push_back({parts.front().source, {.first = d, .group = d, .stride = 2 * d}});
   parts.front().view = {.group = d, .stride = 2 * d};
-  attention.output_gate = true;
+  attention.output_gate = Activation::sigmoid;
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
 }
 

@@ -170,6 +170,17 @@ const GgufNames kSharedExperts{
 const GgufNames kErnieExperts{
     {"exp_probs_b", "model.layers.{}.mlp.moe_statics.e_score_correction_bias", GgufNameEnd::none},
 };
+const GgufNames kGptOssNames{
+    {"attn_sinks", "model.layers.{}.self_attn.sinks", GgufNameEnd::none},
+    {"ffn_gate_inp", "model.layers.{}.mlp.router"},
+};
+const GgufNames kExaoneExperts{
+    {"exp_probs_b", "model.layers.{}.mlp.e_score_correction_bias", GgufNameEnd::none},
+};
+const GgufNames kBitnetNames{
+    {"attn_sub_norm", "model.layers.{}.self_attn.attn_sub_norm"},
+    {"ffn_sub_norm", "model.layers.{}.mlp.ffn_sub_norm"},
+};
 const GgufNames kHunyuanExperts{
     {"ffn_gate_inp", "model.layers.{}.mlp.gate.wg"},
     {"ffn_gate_shexp", "model.layers.{}.mlp.shared_mlp.gate_proj"},
@@ -245,6 +256,16 @@ std::vector<GgufArchitecture> llama_likes() {
       {"smollm3", "SmolLM3ForCausalLM", "smollm3", kCommonKeys, kCommonNames, interleaved()},
       {"arcee", "ArceeForCausalLM", "arcee", kCommonKeys, kCommonNames, interleaved()},
       {"granite", "GraniteForCausalLM", "granite", keys(kGraniteKeys), kCommonNames, interleaved()},
+      {"mistral3", "Ministral3ForCausalLM", "ministral3", kCommonKeys, kCommonNames, interleaved()},
+      {"olmo", "OlmoForCausalLM", "olmo", keys({{"attention.clamp_kqv", "clip_qkv"}}), kCommonNames,
+       interleaved()},
+      {"bitnet", "BitNetForCausalLM", "bitnet", kCommonKeys, names(kBitnetNames), {}},
+      {"nemotron",
+       "NemotronForCausalLM",
+       "nemotron",
+       keys({{"attention.layer_norm_epsilon", "norm_eps"}}),
+       kCommonNames,
+       {.norms_have_one = true}},
       {"olmo2",
        "Olmo3ForCausalLM",
        "olmo3",
@@ -416,9 +437,18 @@ std::vector<GgufArchitecture> softmax_experts() {
        names(kHunyuanExperts, kHunyuanNames, kExpertNames),
        {}},
   };
+  all.push_back({"gpt-oss",
+                 "GptOssForCausalLM",
+                 "gpt_oss",
+                 keys({{"attention.sliding_window", "sliding_window"},
+                       {"expert_feed_forward_length", "intermediate_size"}},
+                      kExpertKeys),
+                 names(kGptOssNames, kExpertNames, kPostAttentionNorm),
+                 {}});
   all[0].only_with = "expert_count";
   all[2].values = {{"norm_topk_prob", "true"}};
   all[5].signs = {{"attn_q.bias", "use_bias"}};
+  all.back().values = {{"rope_scaling", R"({"truncate": false})"}};
   for (GgufArchitecture& a : all) {
     a.scores = GgufScores::softmax;
     a.widths = kExpertWidths;
@@ -450,6 +480,17 @@ std::vector<GgufArchitecture> sigmoid_experts() {
        names(kMixtralNames, kHeadNorms),
        {}},
   };
+  all.push_back({"exaone-moe",
+                 "ExaoneMoeForCausalLM",
+                 "exaone_moe",
+                 keys({{"attention.sliding_window", "sliding_window"},
+                       {"expert_count", "num_experts"},
+                       {"expert_shared_count", "num_shared_experts"}},
+                      kGroupedExpertKeys),
+                 merged<GgufName>(
+                     {kExaoneExperts, kMoreLayers, names(kExpertNames, kSharedExperts, kHeadNorms)},
+                     &GgufName::name),
+                 {}});
   all[0].values = {{"partial_rotary_factor", "1"}, {"num_nextn_predict_layers", "0"}};
   all[0].signs = {{"attn_q.bias", "attention_bias"}, {"attn_q_norm.weight", "use_qk_norm"}};
   for (GgufArchitecture& a : all) {

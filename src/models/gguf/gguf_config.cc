@@ -40,7 +40,8 @@ void set_scaling(const JsonFields& fields, const std::string& prefix, const Rope
       fields.number_or((at + "factor").c_str(), fields.number_or(older.c_str(), 0));
   const std::string type = fields.string_or((at + "type").c_str(), factor == 0 ? "none" : "linear");
   if ((type == "none" || (type == "linear" && factor == 0)) && !has_factors) return;
-  Json& scaling = config["rope_scaling"] = {{"rope_type", has_factors ? "longrope" : type}};
+  Json& scaling = config["rope_scaling"];
+  scaling["rope_type"] = has_factors ? "longrope" : type;
   if (factor != 0) scaling["factor"] = factor;
   const auto take = [&](const char* key, const char* config_key) {
     const std::string full = at + key;
@@ -49,6 +50,11 @@ void set_scaling(const JsonFields& fields, const std::string& prefix, const Rope
   take("attn_factor", "attention_factor");
   take("yarn_beta_fast", "beta_fast");
   take("yarn_beta_slow", "beta_slow");
+  take("yarn_log_multiplier", "mscale");
+  take("yarn_log_multiplier", "mscale_all_dim");
+  const std::string temperature = prefix + "attention.temperature_scale";
+  if (fields.has(temperature.c_str()))
+    scaling["llama_4_scaling_beta"] = fields.raw(temperature.c_str());
   constexpr const char* kOriginal = "original_max_position_embeddings";
   take("original_context_length", kOriginal);
   if (scaling.contains(kOriginal)) config[kOriginal] = scaling[kOriginal];  // where Phi-3 has it

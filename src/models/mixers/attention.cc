@@ -39,6 +39,7 @@ class Attention final : public Mixer {
 
  private:
   const Norm* add_norm(const NormSpec& spec, const Dimension& heads, const MixerPlace& place);
+  const Norm& add_row_norm(const NormSpec& spec, const Dimension& heads, const MixerPlace& place);
   void normalize(const Context& context, const Activations& act, const Norm* norm, Tensor x) const;
   void rotate(const Context& context, const StepRows& step, const Share& angles,
               Tensor heads) const;
@@ -62,6 +63,7 @@ class Attention final : public Mixer {
   const Norm* q_norm_;  // or none
   const Norm* k_norm_;
   const Norm* v_norm_;
+  const Norm* output_norm_ = nullptr;
   const Param* sinks_ = nullptr;  // or none
   Linear* output_;
 };
@@ -83,18 +85,21 @@ Attention::Attention(const AttentionSpec& spec, const MixerPlace& place)
     key_angles_ = model.angle_columns(spec.angles);
     query_angles_ = model.angle_columns(spec.query_angles.value_or(spec.angles));
   }
+  const Dimension outputs = resized(spec.heads, spec.of_value());
   std::vector<Dimension> parts(spec.qkv.parts.size(), spec.kv_heads);
   parts.front() = spec.heads;
-  if (spec.output_gate) parts.back() = spec.heads;
+  if (spec.value_dim > 0) parts[2] = resized(spec.kv_heads, spec.value_dim);
+  if (spec.output_gate) parts.back() = spec.gates_heads ? resized(spec.heads, 1) : outputs;
   qkv_ = &add_child<Linear>(place.name(spec.qkv.name), parts_by_rows(spec.qkv, parts, place),
                             model.hidden_size, spec.qkv.bias, place.rank);
   q_norm_ = add_norm(spec.q_norm, spec.heads, place);
   k_norm_ = add_norm(spec.k_norm, spec.kv_heads, place);
   v_norm_ = add_norm(spec.v_norm, spec.kv_heads, place);
+  if (spec.output_norm.exists()) output_norm_ = &add_row_norm(spec.output_norm, outputs, place);
   if (!spec.sinks.empty()) add_sinks(place);
   output_ = &add_child<Linear>(place.name(spec.output.name),
-                               part_by_cols(spec.output, spec.heads, model.hidden_size, place),
-                               spec.heads.size, spec.output.bias, place.rank);
+                               part_by_cols(spec.output, outputs, model.hidden_size, place),
+                               outputs.size, spec.output.bias, place.rank);
 }
 
 void Attention::add_sinks(const MixerPlace& place) {
@@ -117,19 +122,21 @@ const Norm* Attention::add_norm(const NormSpec& spec, const Dimension& heads,
     return &add_child<Norm>(name, spec_.head_dim, weights_of_heads(name, spec_, heads, rank),
                             spec.params, rank);
   }
-  return &add_child<Norm>(name, heads.size, spec.params, tensors, heads, rank);
+  return &add_row_norm(spec, heads, place);
+}
+
+const Norm& Attention::add_row_norm(const NormSpec& spec, const Dimension& heads,
+                                    const MixerPlace& place) {
+  return add_child<Norm>(place.name(spec.name), heads.size, spec.params,
+                         NormTensors{spec.weight, spec.bias}, heads, place.rank);
 }
 
 void Attention::normalize(const Context& context, const Activations& act, const Norm* norm,
                           Tensor x) const {
   if (norm == nullptr) return;
-  if (spec_.head_norms != HeadNorms::row || context.group.rank().size == 1)
-    return norm->forward(context.kernels, x, x);
+  if (spec_.head_norms != HeadNorms::row) return norm->forward(context.kernels, x, x);
   // The room that attention's output takes later.
-  const Tensor sums{act.attention(x.rows).data, DType::f32, x.rows, 1, 1};
-  context.kernels.sum_squares(x, sums);
-  context.group.sum(sums, context.kernels.stream());
-  norm->forward_part(context.kernels, x, sums, x);
+  norm->forward_part(context, x, act.attention(x.rows), x);
 }
 
 void Attention::rotate(const Context& context, const StepRows& step, const Share& angles,
@@ -199,7 +206,8 @@ void Attention::forward(const Context& context, const MixerStep& step, const Act
   const Tensor qkv = act.qkv(rows).columns(0, qkv_->outputs());
   qkv_->forward(context, from, qkv);
   const Tensor q = qkv_->part(qkv, 0);
-  const Tensor attention = act.attention(rows).columns(0, q.cols);
+  const int64_t columns = q.cols / spec_.head_dim * spec_.of_value();
+  const Tensor attention = act.attention(rows).columns(0, columns);
   if (spec_.shared_with) {
     prepare_queries(context, step.rows, act, q);
     context.kernels.paged_attention(q, own.cache, step.rows.kv[own.group], params(step.rows),
@@ -209,15 +217,18 @@ void Attention::forward(const Context& context, const MixerStep& step, const Act
   }
   if (spec_.output_gate) {
     const Tensor gate = qkv_->part(qkv, spec_.qkv.parts.size() - 1);
-    context.kernels.activate({Activation::sigmoid}, gate, attention, attention);
+    const Tensor by = spec_.gates_heads ? Tensor{} : attention;
+    context.kernels.activate({*spec_.output_gate}, gate, by, spec_.gates_heads ? gate : attention);
+    if (spec_.gates_heads) context.kernels.scale_heads(attention, gate);
   }
+  if (output_norm_ != nullptr) output_norm_->forward_part(context, attention, qkv, attention);
   output_->forward(context, attention, to);
 }
 
 std::vector<KvSpec> Attention::kv_specs() const {
   return {{.heads = kv_heads_,
            .key_dim = spec_.head_dim,
-           .value_dim = spec_.head_dim,
+           .value_dim = spec_.of_value(),
            .window = spec_.window,
            .chunk = spec_.chunk,
            .shared_with = spec_.shared_with}};
@@ -234,20 +245,22 @@ KvScaleNames Attention::kv_scale_names() const {
 
 // Room for k and v is there in any case: values that are keys lie behind both.
 MixerWidths AttentionSpec::widths(Rank rank) const {
-  const int64_t own = heads.share(rank).count;
-  const int64_t q = padded_columns(own), kv = padded_columns(kv_heads.share(rank).count);
-  return {q + 2 * kv + (output_gate ? q : 0), own};
+  const Dimension outputs = resized(heads, of_value());
+  const int64_t q = padded_columns(heads.share(rank).count), own = outputs.share(rank).count;
+  const int64_t k = padded_columns(kv_heads.share(rank).count);
+  const int64_t v = padded_columns(resized(kv_heads, of_value()).share(rank).count);
+  return {q + k + v + (output_gate ? padded_columns(own) : 0), own};
 }
 
 void AttentionSpec::divide(Rank rank) { divide_heads(heads, kv_heads, rank); }
 
 void AttentionSpec::add_workspace(Rank rank, WorkspaceNeeds& needs) const {
-  const int64_t queries = heads.share(rank).count;
-  needs.heads = std::max(needs.heads, queries / head_dim);
+  const int64_t own = heads.share(rank).count / head_dim;
+  needs.heads = std::max(needs.heads, own);
   needs.alibi |= alibi != 0;
-  needs.max_cols = std::max(needs.max_cols, queries);
+  needs.max_cols = std::max(needs.max_cols, own * of_value());
   needs.key_dim = std::max(needs.key_dim, head_dim);
-  needs.value_dim = std::max(needs.value_dim, head_dim);
+  needs.value_dim = std::max(needs.value_dim, of_value());
 }
 
 std::unique_ptr<Mixer> make_mixer(const AttentionSpec& spec, const MixerPlace& place) {

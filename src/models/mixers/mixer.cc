@@ -1,6 +1,7 @@
 #include "src/models/mixers/mixer.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -26,6 +27,14 @@ void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank) {
        "--tensor-parallel-size {}: {} heads and {} KV heads cannot be divided among so many ranks; "
        "choose at most {}, or a number that divides the heads and is a multiple of the KV heads",
        ranks, all, kv, kv);
+}
+
+Dimension resized(const Dimension& heads, int64_t unit) {
+  const int64_t together = std::lcm(heads.unit, heads.multiple_of) / heads.unit;
+  return {.size = heads.units() * unit,
+          .unit = unit,
+          .multiple_of = together * unit,
+          .padded_to = ceil_div(heads.padded_to, heads.unit) * unit};
 }
 
 void add_state(int64_t columns, int64_t keys, WorkspaceNeeds& needs) {

@@ -65,6 +65,9 @@ std::unique_ptr<Mixer> make_mixer(const ShortConvolutionSpec& spec, const MixerP
 // Error(usage) where neither is possible.
 void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank);
 
+// The same heads in elements of another size.
+Dimension resized(const Dimension& heads, int64_t unit);
+
 // Adds the workspace of a mixer with a state: rows of so many columns, and keys of a head's state.
 void add_state(int64_t columns, int64_t keys, WorkspaceNeeds& needs);
 

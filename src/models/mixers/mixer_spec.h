@@ -77,11 +77,12 @@ struct AttentionSpec {
   Dimension heads;   // of head_dim elements each
   Dimension kv_heads;
   int64_t head_dim = 0;
-  int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
-  int64_t chunk = 0;   // it attends to none before the last multiple of this; 0: to all
-  float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
-  float soft_cap = 0;  // of scores; 0: none
-  float alibi = 0;     // scores have ALiBi's slopes times this; 0: none
+  int64_t value_dim = 0;  // elements of a head's values; 0: as many
+  int64_t window = 0;     // the last tokens that a token attends to, itself included; 0: all
+  int64_t chunk = 0;      // it attends to none before the last multiple of this; 0: to all
+  float scale = 0;        // of scores; 0: 1 / sqrt(head_dim)
+  float soft_cap = 0;     // of scores; 0: none
+  float alibi = 0;        // scores have ALiBi's slopes times this; 0: none
   // Rotation of queries and keys by the angles of one of the model's ropes;
   // nullopt: none.
   std::optional<RopePairing> rope = RopePairing::halves;
@@ -95,22 +96,27 @@ struct AttentionSpec {
   NormSpec k_norm = {};
   NormSpec v_norm = {};                   // of each head of v
   HeadNorms head_norms = HeadNorms::one;  // of q and k
+  NormSpec output_norm = {};              // of all heads' outputs as one row
   bool norms_after_rope = false;
   float clip =
       0;  // q, k and v are clamped to [-clip, clip] after norms, before rope; 0: they are not
-  bool output_gate = false;  // the output is multiplied by the sigmoid of qkv's last part
+  // The output is multiplied by this function of qkv's last part, which has a number for each
+  // element of it, or for each head; nullopt: it is not.
+  std::optional<Activation> output_gate = {};
+  bool gates_heads = false;
   // The tensor of the heads' sinks: logits that take part in the softmax and
   // bring no value; empty: none.
   std::string sinks = {};
   LinearSpec output;  // one part
 
+  int64_t of_value() const { return value_dim > 0 ? value_dim : head_dim; }
   MixerWidths widths(Rank rank) const;
   // Chooses where ranks divide it. Error(usage) where they cannot.
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.qkv, s.q_norm, s.k_norm, s.v_norm, s.sinks, s.output);
+    visit(s.name, s.qkv, s.q_norm, s.k_norm, s.v_norm, s.output_norm, s.sinks, s.output);
   }
 };
 
@@ -149,9 +155,12 @@ struct MlaSpec {
   LinearSpec kv_down;     // one part: the latent vector, then the shared key
   NormSpec kv_norm = {};
   std::string kv_up;  // of each head, nope_dim rows of keys, then value_dim of values
-  LinearSpec output;  // one part
-  float scale = 0;    // of scores
-  RopePairing rope = RopePairing::neighbours;
+  // One part, with a number for each head, whose sigmoid its values are multiplied by; no name:
+  // they are not.
+  LinearSpec gate = {};
+  LinearSpec output;                                          // one part
+  float scale = 0;                                            // of scores
+  std::optional<RopePairing> rope = RopePairing::neighbours;  // nullopt: nothing is rotated
   size_t angles = 0;
   size_t query_angles = 0;                 // of queries, which may grow with their position
   std::optional<size_t> nope_angles = {};  // zeros, by which the other part of them grows, too
@@ -168,8 +177,8 @@ struct MlaSpec {
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.kv_up, s.output,
-          s.indexer);
+    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.kv_up, s.gate,
+          s.output, s.indexer);
   }
 };
 
@@ -181,14 +190,15 @@ struct ConvolutionSpec {
   bool silu = false;
   // The first of what it takes in its tensors: queries, keys and values, or values alone.
   std::vector<int64_t> first = {};
+  std::vector<std::string> sources = {};  // the tensors of each; empty: `name` has all
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name);
+    visit(s.name, s.sources);
   }
 };
 
 // The gated delta rule (arXiv:2412.06464) of queries, keys and values, after a convolution of
-// these. Its output is silu(gate) * norm(it).
+// these. Its output is activation(gate) * norm(it).
 struct GatedDeltaNetSpec {
   std::string name;
   Dimension heads;      // of value_dim elements each
@@ -196,20 +206,31 @@ struct GatedDeltaNetSpec {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   LinearSpec input;  // queries, keys, values, gate, decays and steps
+  // Gate and decays of the input are of this rank, and products of them are the whole ones. 0: they
+  // are whole.
+  int64_t rank = 0;
+  LinearSpec gate_up = {};  // each one part
+  LinearSpec decay_up = {};
   ConvolutionSpec convolution;
   // Tensors with a number for each head, as DecayParams describes them.
   std::string log_rates = {};
   std::string step_bias = {};
+  bool decays_rows = false;  // a head has a decay for each of its keys (arXiv:2510.26692)
+  float decay_floor = 0;     // as DecayParams has it
+  float step_multiplier = 1;
+  Activation gate = Activation::silu;
   NormSpec norm = {};  // of each head
   LinearSpec output;   // one part
 
+  Dimension decays() const;                // those of a head side by side
   std::array<Dimension, 6> parts() const;  // of the input
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.input, s.convolution, s.log_rates, s.step_bias, s.norm, s.output);
+    visit(s.name, s.input, s.gate_up, s.decay_up, s.convolution, s.log_rates, s.step_bias, s.norm,
+          s.output);
   }
 };
 

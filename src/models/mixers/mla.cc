@@ -110,12 +110,12 @@ class Mla final : public Mixer {
  private:
   // The columns of a step's matrix that each product has.
   struct Columns {
-    int64_t query_down, kv, query, latent_query;
+    int64_t query_down, kv, query, latent_query, behind;
   };
   Columns columns() const;
   void rotate(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
               int64_t head_dim) const {
-    rotate(kernels, step, angles, heads, head_dim, spec_.rope);
+    if (spec_.rope) rotate(kernels, step, angles, heads, head_dim, *spec_.rope);
   }
   void rotate(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
               int64_t head_dim, RopePairing pairing) const;
@@ -137,6 +137,7 @@ class Mla final : public Mixer {
   const Norm* kv_norm_;
   const HeadRows* keys_;
   const HeadRows* values_;
+  Linear* gate_ = nullptr;  // or none
   Linear* output_;
   const Indexer* indexer_ = nullptr;
 };
@@ -167,6 +168,9 @@ Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
   keys_ = &add_child<HeadRows>(spec, true, place);
   values_ = &add_child<HeadRows>(spec, false, place);
   const Dimension all_values = spec.head_rows(spec.value_dim);
+  const Dimension all_heads = spec.head_rows(1);
+  if (!spec.gate.name.empty())
+    gate_ = add(spec.gate, all_heads.size, model.hidden_size, Shard::by_rows(all_heads));
   output_ = add(spec.output, model.hidden_size, all_values.size, Shard::by_cols(all_values));
   if (spec.indexer) indexer_ = &add_child<Indexer>(*spec.indexer, spec.query_rank, place);
 }
@@ -176,6 +180,7 @@ Mla::Columns Mla::columns() const {
   c.kv = query_down_ != nullptr ? query_down_->outputs() : 0;
   c.query = c.kv + kv_down_->outputs();
   c.latent_query = c.query + query_->outputs();
+  c.behind = c.latent_query + padded_columns(heads_ * spec_.key_dim());
   return c;
 }
 
@@ -224,9 +229,8 @@ void Mla::choose(const Context& context, const MixerStep& step, const Activation
   const Kernels& kernels = context.kernels;
   const IndexerSpec& spec = *spec_.indexer;
   const Columns at = columns();
-  const int64_t behind = at.latent_query + padded_columns(heads_ * spec_.key_dim());
   const Tensor down = all.columns(at.query_down, spec_.query_rank);
-  const Indexer::Products by = indexer_->multiply(context, down, x, all, behind);
+  const Indexer::Products by = indexer_->multiply(context, down, x, all, at.behind);
   for (const Tensor& heads : {by.queries, by.keys})
     rotate(kernels, step.rows, spec_.angles, heads, spec.head_dim, spec.rope);
   const LayerKv& own = step.caches[1];
@@ -253,6 +257,13 @@ void Mla::forward(const Context& context, const MixerStep& step, const Activatio
   const Tensor out =
       act.attention(x.rows).columns(padded_columns(heads_ * spec_.rank), heads_ * spec_.value_dim);
   values_->multiply(kernels, latent, spec_.rank, HeadProduct::transposed, out, spec_.value_dim);
+  if (gate_ != nullptr) {
+    const Tensor gates = all.columns(columns().behind, gate_->outputs());
+    gate_->forward(context, x, gates);
+    const Tensor gate = gate_->part(gates, 0);
+    kernels.activate({Activation::sigmoid}, gate, {}, gate);
+    kernels.scale_heads(out, gate);
+  }
   output_->forward(context, out, to);
 }
 
@@ -264,8 +275,10 @@ MixerWidths MlaSpec::widths(Rank rank_of) const {
                                  : padded_columns(indexer->heads * indexer->head_dim) +
                                        padded_columns(indexer->head_dim) +
                                        padded_columns(indexer->heads);
+  const int64_t gates = gate.name.empty() ? 0 : padded_columns(own);
   return {padded_columns(query_rank) + padded_columns(key_dim()) +
-              padded_columns(own * query_dim()) + padded_columns(own * key_dim()) + index,
+              padded_columns(own * query_dim()) + padded_columns(own * key_dim()) +
+              std::max(index, gates),
           padded_columns(own * rank) + padded_columns(own * value_dim), chosen};
 }
 

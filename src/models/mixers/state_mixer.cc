@@ -4,11 +4,6 @@
 
 namespace sluice {
 
-Dimension resized(const Dimension& heads, int64_t unit) {
-  const int64_t together = std::max<int64_t>(heads.multiple_of / heads.unit, 1);
-  return {.size = heads.units() * unit, .unit = unit, .multiple_of = together * unit};
-}
-
 StateMixer::StateMixer(const std::string& name, const MixerPlace& place)
     : Mixer(place.name(name)), place_(place) {}
 
@@ -20,19 +15,22 @@ void StateMixer::add_input(const LinearSpec& spec, std::span<const Dimension> pa
 // Its tensors [channels, 1, width] and [channels] are vectors of the parts, which begin where the
 // parts of the input do.
 void StateMixer::add_convolution(const ConvolutionSpec& spec, std::span<const Dimension> of) {
-  check(of.size() == spec.first.size(), "a convolution's parts");
+  check(
+      of.size() == spec.first.size() && (spec.sources.empty() || spec.sources.size() == of.size()),
+      "a convolution's parts");
   convolution_ = &spec;
   const std::string name = place_.name(spec.name);
   std::vector<PieceSpec> weights, biases;
   for (size_t i = 0; i < of.size(); ++i) {
     const Dimension wide = resized(of[i], of[i].unit * spec.width);
-    weights.push_back({name + ".weight",
+    const std::string source = spec.sources.empty() ? name : place_.name(spec.sources[i]);
+    weights.push_back({source + ".weight",
                        wide.size,
                        0,
                        Shard::by_rows(wide),
                        {.first = spec.first[i] * spec.width}});
     biases.push_back(
-        {name + ".bias", of[i].size, 0, Shard::by_rows(of[i]), {.first = spec.first[i]}});
+        {source + ".bias", of[i].size, 0, Shard::by_rows(of[i]), {.first = spec.first[i]}});
   }
   weight_ = &add_param(make_vector(name + ".weight", ParamRole::bias, weights, place_.rank,
                                    kPanelRows * spec.width));
@@ -42,11 +40,12 @@ void StateMixer::add_convolution(const ConvolutionSpec& spec, std::span<const Di
   }
 }
 
-const Param* StateMixer::add_of_heads(const std::string& source, const Dimension& heads) {
+const Param* StateMixer::add_of_heads(const std::string& source, const Dimension& heads,
+                                      int64_t each) {
   if (source.empty()) return nullptr;
-  const Dimension one = resized(heads, 1);
+  const Dimension all = resized(heads, each);
   const std::string name = place_.name(source);
-  return &add_param(make_vector(name, ParamRole::bias, {{name, one.size, 0, Shard::by_rows(one)}},
+  return &add_param(make_vector(name, ParamRole::bias, {{name, all.size, 0, Shard::by_rows(all)}},
                                 place_.rank, 1));
 }
 

@@ -15,8 +15,8 @@ class StateMixer : public Mixer {
   void add_input(const LinearSpec& spec, std::span<const Dimension> parts);
   // `of`: the dimensions of what it takes.
   void add_convolution(const ConvolutionSpec& spec, std::span<const Dimension> of);
-  // A vector with one number for each head; null for no name.
-  const Param* add_of_heads(const std::string& source, const Dimension& heads);
+  // A vector with some numbers for each head; null for no name.
+  const Param* add_of_heads(const std::string& source, const Dimension& heads, int64_t each = 1);
   void add_output(const LinearSpec& spec, const Dimension& heads);
 
   // The products of the input.
@@ -44,8 +44,5 @@ class StateMixer : public Mixer {
   const Param* bias_ = nullptr;
   Linear* output_ = nullptr;
 };
-
-// The same heads in elements of another size.
-Dimension resized(const Dimension& heads, int64_t unit);
 
 }  // namespace sluice

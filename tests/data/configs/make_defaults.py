@@ -16,7 +16,8 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           Glm4MoeConfig, GraniteMoeConfig, HunYuanMoEV1Config, Lfm2MoeConfig, MiniMaxM2Config, MixtralConfig,
                           OlmoeConfig, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, DeepseekV2Config,
                           DeepseekV3Config, DeepseekV32Config, Glm4MoeLiteConfig, GlmMoeDsaConfig, GptOssConfig, Llama4TextConfig, Mistral4Config, PhimoeConfig,
-                          AriaTextConfig, BioGptConfig, CodeGenConfig, CwmConfig, DbrxConfig, ExaoneConfig, FlexOlmoConfig, FlintConfig, OpenAIGPTConfig,
+                          AriaTextConfig, BailingHybridConfig, BioGptConfig, BitNetConfig, CodeGenConfig, CwmConfig, DbrxConfig, ExaoneConfig, FlexOlmoConfig, FlintConfig, Gemma4UnifiedTextConfig, KimiLinearConfig,
+                          Kolibri1Config, LagunaConfig, Lfm3Config, MiMoV2FlashConfig, OlmoHybridConfig, OpenAIGPTConfig,
                           GPTBigCodeConfig,
                            GraniteMoeSharedConfig, HeliumConfig, Jais2Config, MptConfig, NanoChatConfig,
                           NemotronConfig, OlmoConfig, VaultGemmaConfig, YoutuConfig, AfmoeConfig, SolarOpenConfig, AXK1Config,
@@ -52,7 +53,9 @@ CLASSES = {"ApertusForCausalLM": ApertusConfig, "ArceeForCausalLM": ArceeConfig,
            "Qwen2MoeForCausalLM": Qwen2MoeConfig, "Qwen3MoeForCausalLM": Qwen3MoeConfig, "GptOssForCausalLM": GptOssConfig,
            "Llama4ForCausalLM": Llama4TextConfig, "PhimoeForCausalLM": PhimoeConfig,
            "CodeGenForCausalLM": CodeGenConfig, "CwmForCausalLM": CwmConfig, "DbrxForCausalLM": DbrxConfig,
-           "AriaTextForCausalLM": AriaTextConfig, "FlintForCausalLM": FlintConfig,
+           "AriaTextForCausalLM": AriaTextConfig, "FlintForCausalLM": FlintConfig, "BitNetForCausalLM": BitNetConfig,
+           "Gemma4UnifiedForCausalLM": Gemma4UnifiedTextConfig, "Kolibri1ForCausalLM": Kolibri1Config, "LagunaForCausalLM": LagunaConfig,
+           "MiMoV2FlashForCausalLM": MiMoV2FlashConfig,
            "BioGptForCausalLM": BioGptConfig, "OpenAIGPTLMHeadModel": OpenAIGPTConfig, "ExaoneForCausalLM": ExaoneConfig,
            "FlexOlmoForCausalLM": FlexOlmoConfig, "GPTBigCodeForCausalLM": GPTBigCodeConfig,
             "GraniteMoeSharedForCausalLM": GraniteMoeSharedConfig, "HeliumForCausalLM": HeliumConfig,
@@ -91,6 +94,7 @@ FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_e
          "MptForCausalLM": {"hidden_act": "gelu", "max_position_embeddings": 2048}, "OlmoForCausalLM": {"eps": 1e-5},
          "Cohere2MoeForCausalLM": {"use_parallel_residual": True, "eps": 1e-5}, "GPTNeoForCausalLM": {"windows": [0, 256] * 12},
          "MellumForCausalLM": {"sliding_window": None},  # no layer has one
+         "LagunaForCausalLM": {"sliding_window": None},
          "Cohere2ForCausalLM": {"use_parallel_residual": True}, "CohereForCausalLM": {"use_parallel_residual": True},
          "Dots1ForCausalLM": {"sliding_window": None},  # max_window_layers are all
          "FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
@@ -106,12 +110,14 @@ HYBRIDS = {"BambaForCausalLM": (BambaConfig, {}), "FalconH1ForCausalLM": (Falcon
            "Lfm2ForCausalLM": (Lfm2Config, {}), "Mamba2ForCausalLM": (Mamba2Config, {}), "MambaForCausalLM": (MambaConfig, {}),
            "NemotronHForCausalLM": (NemotronHConfig, {"hybrid_override_pattern": "M*-"}),
            "Qwen3_5ForCausalLM": (Qwen3_5TextConfig, {}), "Qwen3_5MoeForCausalLM": (Qwen3_5MoeTextConfig, {}),
-           "Qwen3NextForCausalLM": (Qwen3NextConfig, {}),
+           "Qwen3NextForCausalLM": (Qwen3NextConfig, {}), "OlmoHybridForCausalLM": (OlmoHybridConfig, {}),
+           "KimiLinearForCausalLM": (KimiLinearConfig, {}), "BailingHybridForCausalLM": (BailingHybridConfig, {}),
+           "Lfm3ForCausalLM": (Lfm3Config, {}),
            "Lfm2MoeForCausalLM": (Lfm2MoeConfig, {"num_hidden_layers": 3, "layer_types": ["conv", "conv", "full_attention"]})}
-STATE_KEYS = {"heads": ("mamba_n_heads", "mamba_num_heads", "num_heads", "linear_num_value_heads"),
-              "value_dim": ("mamba_d_head", "mamba_head_dim", "linear_value_head_dim", "head_dim"),
-              "key_heads": ("mamba_n_groups", "n_groups", "linear_num_key_heads"),
-              "key_dim": ("mamba_d_state", "ssm_state_size", "state_size", "linear_key_head_dim"),
+STATE_KEYS = {"heads": ("mamba_n_heads", "mamba_num_heads", "num_heads", "linear_num_value_heads", "linear_num_heads"),
+              "value_dim": ("mamba_d_head", "mamba_head_dim", "linear_value_head_dim", "linear_head_dim", "head_dim"),
+              "key_heads": ("mamba_n_groups", "n_groups", "linear_num_key_heads", "linear_num_heads"),
+              "key_dim": ("mamba_d_state", "ssm_state_size", "state_size", "linear_key_head_dim", "linear_head_dim"),
               "width": ("mamba_d_conv", "conv_kernel", "linear_conv_kernel_dim", "conv_L_cache"),
               "expand": ("mamba_expand", "expand"), "step_rank": ("mamba_dt_rank", "time_step_rank"),
               "bias": ("mamba_conv_bias", "use_conv_bias", "conv_bias")}
@@ -153,7 +159,7 @@ def defaults(name, config):
 
 def hybrid(cls, given):
     config = cls(**given)
-    kinds = {"linear_attention": "s", "conv": "s", "full_attention": "a", "mlp": "-", "hybrid": "as"}
+    kinds = {"linear_attention": "s", "conv": "s", "full_attention": "a", "sliding_attention": "a", "mlp": "-", "hybrid": "as"}
     values = {"given": given, "layers": [kinds[t] for t in config.layer_types],
               "state": {name: first(config, keys) for name, keys in STATE_KEYS.items()}}
     keys = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -169,7 +175,7 @@ def rope_without_theta(cls, given):
 
 
 ropes = {name: rope_without_theta(cls, GIVEN.get(name, {})) for name, cls in CLASSES.items()}
-ropes |= {name: rope_without_theta(*of) for name, of in HYBRIDS.items()}
+ropes |= {name: rope_without_theta(*of) for name, of in HYBRIDS.items() if name != "Lfm3ForCausalLM"}  # which wants them by layers
 print(json.dumps({"transformers": transformers.__version__,
                   "classes": {name: defaults(name, cls(**GIVEN.get(name, {}))) for name, cls in CLASSES.items()},
                   "text_types": {name: defaults(name, cls()) for name, cls in TEXT_TYPES.items()},

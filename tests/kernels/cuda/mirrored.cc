@@ -303,7 +303,7 @@ class MirroredKernels final : public Kernels {
   void decay(Tensor steps, const DecayParams& params, Tensor decays) const override {
     Mirror m;
     DecayParams p = params;
-    p.log_rates = m.read(params.log_rates, steps.cols);
+    p.log_rates = m.read(params.log_rates, steps.cols / params.of_head);
     p.bias = m.read(params.bias, steps.cols);
     steps = m.write(steps);
     decays = m.write(decays);
@@ -375,6 +375,12 @@ class MirroredKernels final : public Kernels {
     y = m.write(y);
     x = m.read(x);  // or where y is
     m.run([&] { kernels_.experts(x, w, top_k, c, s, y); });
+  }
+  void scale_heads(Tensor x, Tensor factors) const override {
+    Mirror m;
+    factors = m.read(factors);
+    x = m.write(x);
+    m.run([&] { kernels_.scale_heads(x, factors); });
   }
   void soft_cap(Tensor x, float cap) const override {
     Mirror m;
