@@ -30,6 +30,10 @@ template <class U>
 struct Factors {
   float scales[2][2][U::kGroups];
   float mins[2][2][U::kGroups];
+  // One of unit u, which a loop may count.
+  __device__ static float of(const float (&all)[2][2][U::kGroups], int row, int u, int group) {
+    return u < 4 ? all[row][0][group] : all[row][1][group];
+  }
 };
 
 template <class U>
@@ -77,9 +81,9 @@ __device__ void add_group(const Factors<U>& f, int u, int group, const Sums<kTil
   const int from = static_cast<int>(threadIdx.x) % 32 / 4 * 4 + u % 4;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float scale = __shfl_sync(0xffffffff, f.scales[r][u / 4][group], from);
+    const float scale = __shfl_sync(0xffffffff, f.of(f.scales, r, u, group), from);
     float min = 0;
-    if constexpr (U::kMins) min = __shfl_sync(0xffffffff, f.mins[r][u / 4][group], from);
+    if constexpr (U::kMins) min = __shfl_sync(0xffffffff, f.of(f.mins, r, u, group), from);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -148,7 +152,8 @@ __global__ void __launch_bounds__(kMostWarps * 32, kTiles == 2 || U::kAhead == 1
   Sums<kTiles> total = {};
   for (; first < a.units; first += warps * kUnits) {
     const Factors<U> next = factors_of(rows, first + warps * kUnits, a.units);
-#pragma unroll
+    // Codes that are decoded one by one leave no registers for those of another unit.
+#pragma unroll(U::kAhead == 1 ? 1 : kUnits)
     for (int begin = 0; begin < kUnits; begin += U::kAhead) {
       const Quads<U::kAhead> quads = quads_of(rows, first, begin, a.units);
 #pragma unroll

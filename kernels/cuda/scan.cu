@@ -91,7 +91,7 @@ struct KeyPart {
 
 // x: the chunk, y: the head, z: its columns. Token by token, without barriers: kLanes neighbours
 // have a column of the state in registers. A token's inputs are fetched while the token before is
-// computed.
+// computed, where registers have room for both.
 template <Rule kRule, int kLanes, int kKeys, int kWidth>
 __global__ void __launch_bounds__(kThreads) scan_kernel(ScanArgs a) {
   using Part = KeyPart<kLanes, kKeys, kWidth>;
@@ -121,10 +121,13 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ScanArgs a) {
     in.step = a.steps[r * a.step_stride + head];
     return in;
   };
+  // Addresses of single numbers leave no registers for a second token's many keys, nor do decays of
+  // single keys.
+  constexpr bool kFetchesAhead = (kWidth > 1 && !Inputs::kOfRows) || kKeys < 32;
   Inputs in = inputs_of(chunk.row);
   for (int64_t r = chunk.row; r < end; ++r) {
     Inputs next = in;
-    if (r + 1 < end) next = inputs_of(r + 1);
+    if (kFetchesAhead && r + 1 < end) next = inputs_of(r + 1);
     float known = 0, sum = 0;
     if constexpr (kRule != Rule::plain) {
 #pragma unroll
@@ -146,7 +149,11 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ScanArgs a) {
       const float skipped = a.skip != nullptr ? a.skip[head] * in.value : 0.0f;
       a.out[r * a.out_stride + value] = sum + skipped;
     }
-    in = next;
+    if constexpr (kFetchesAhead) {
+      in = next;
+    } else if (r + 1 < end) {
+      in = inputs_of(r + 1);
+    }
   }
   if (own)
     Part::each(a.key_dim,

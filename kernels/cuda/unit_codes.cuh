@@ -97,10 +97,10 @@ struct FieldCodes {
   static constexpr Fields kFields = kCodes;
   static constexpr int kMinus = 0, kAhead = kUnitsAhead;
 };
-template <int kLess = 0>
+template <int kLess = 0, int kUnitsAhead = kUnitSpan>
 struct SmallCodes {
   static constexpr Fields kFields = Fields::small;
-  static constexpr int kMinus = kLess, kAhead = kUnitSpan;
+  static constexpr int kMinus = kLess, kAhead = kUnitsAhead;
 };
 
 // A block's codes: those of columns c to c + 3 of its unit u. Codes of vectors and of few bits are
@@ -134,7 +134,7 @@ struct BlockCodes<DType::q4_1> : SmallCodes<>, FirstAreScaleAndMin {
   }
 };
 template <>
-struct BlockCodes<DType::q5_0> : SmallCodes<16>, FirstIsScale {
+struct BlockCodes<DType::q5_0> : SmallCodes<16, 4>, FirstIsScale {
   __device__ static uint32_t quad(const uint8_t* b, int, int c) {
     const uint32_t high = word_at<Block<DType::q5_0>>(b + 2) >> c;
     return halves_quad<DType::q5_0>(b + 6, c) | spread_bits(high) << 4;
