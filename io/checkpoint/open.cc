@@ -99,18 +99,13 @@ AbsentTensors missing_shard(const Places& places, const Shard& shard, size_t mis
   return absent;
 }
 
-AbsentTensors absent_tensors(const Places& places, const TensorFile& file, const Shard& shard) {
-  std::vector<std::string_view> held;
-  held.reserve(file.tensors.size());
-  for (const StoredTensor& tensor : file.tensors) held.push_back(tensor.name);
-  std::sort(held.begin(), held.end());
-  AbsentTensors absent;
-  absent.place = printable(file.file.path.string());
-  absent.file_is_there = true;
-  absent.hint = download_hint(places.own());
-  std::set_difference(shard.tensors.begin(), shard.tensors.end(), held.begin(), held.end(),
-                      std::back_inserter(absent.names));
-  return absent;
+// Describes what a shard's file lacks.
+AbsentTensors absent_tensors(const Places& places, const CheckpointFile& file,
+                             std::vector<std::string> names) {
+  return {.place = printable(file.path.string()),
+          .file_is_there = true,
+          .hint = download_hint(places.own()),
+          .names = std::move(names)};
 }
 
 // "x (and 2 more)", for a warning.
@@ -124,19 +119,25 @@ std::string first_of(const std::set<std::string>& names) {
 class ShardTensors {
  public:
   explicit ShardTensors(const ShardIndex& index) {
-    for (uint32_t i = 0; i < index.shards.size(); ++i)
-      for (const std::string& name : index.shards[i].tensors) named_.emplace(name, i);
+    size_t tensors = 0;
+    for (const Shard& shard : index.shards) tensors += shard.tensors.size();
+    named_.reserve(tensors);
+    all_.reserve(tensors);
+    for (const Shard& shard : index.shards)
+      for (const std::string& name : shard.tensors) named_.emplace(name, Named{&shard});
   }
 
-  void add(std::vector<StoredTensor> tensors, uint32_t number) {
+  // Takes the tensors of a shard's file, which has this number.
+  void add(const Shard& shard, std::vector<StoredTensor> tensors, uint32_t number) {
     for (StoredTensor& tensor : tensors) {
       tensor.file = number;
       auto named = named_.find(tensor.name);
       tensor.listed = named != named_.end();
-      if (tensor.listed && named->second != number) {
+      if (tensor.listed && named->second.shard != &shard) {
         twice_.insert(tensor.name);
         continue;
       }
+      if (tensor.listed) named->second.found = true;
       if (!tensor.listed) {
         auto [at, fresh] = unlisted_.try_emplace(tensor.name, all_.size());
         if (!fresh) {
@@ -147,6 +148,14 @@ class ShardTensors {
       }
       all_.push_back(std::move(tensor));
     }
+  }
+
+  // Returns the names of a shard that were not added.
+  std::vector<std::string> lacked(const Shard& shard) const {
+    std::vector<std::string> names;
+    std::ranges::copy_if(shard.tensors, std::back_inserter(names),
+                         [&](const std::string& name) { return !named_.at(name).found; });
+    return names;
   }
 
   // One sentence about all in which the index and the shards disagree, or an empty one.
@@ -168,8 +177,12 @@ class ShardTensors {
   std::vector<StoredTensor> take() && { return std::move(all_); }
 
  private:
-  std::unordered_map<std::string, uint32_t> named_;   // tensor -> shard, as the index says
-  std::unordered_map<std::string, size_t> unlisted_;  // tensor that it lacks -> place in all_
+  struct Named {
+    const Shard* shard = nullptr;
+    bool found = false;
+  };
+  std::unordered_map<std::string_view, Named> named_;  // tensors, as the index says
+  std::unordered_map<std::string, size_t> unlisted_;   // tensor that it lacks -> place in all_
   std::vector<StoredTensor> all_;
   std::set<std::string> twice_;
 };
@@ -192,9 +205,9 @@ CheckpointIndex open_sharded(const Places& places, std::string_view name, ReadFi
     }
     auto number = static_cast<uint32_t>(files.size());
     TensorFile file = places.read(shard.file, number, copies, read);
-    if (AbsentTensors lacked = absent_tensors(places, file, shard); !lacked.names.empty())
-      absent.push_back(std::move(lacked));
-    found.add(std::move(file.tensors), number);
+    found.add(shard, std::move(file.tensors), number);
+    if (std::vector<std::string> lacked = found.lacked(shard); !lacked.empty())
+      absent.push_back(absent_tensors(places, file.file, std::move(lacked)));
     files.push_back(std::move(file.file));
   }
   std::vector<std::string> warnings;

@@ -83,7 +83,10 @@ ShardIndex IndexEntries::finish() && {
   if (!had_weight_map_) refuse("has no weight_map");
   if (file_of_.empty()) refuse("weight_map is empty");
   std::map<std::string_view, std::vector<std::string>> shards;
-  for (const auto& [tensor, file] : file_of_) shards[*file].push_back(tensor);
+  while (!file_of_.empty()) {
+    auto entry = file_of_.extract(file_of_.begin());
+    shards[*entry.mapped()].push_back(std::move(entry.key()));
+  }
   ShardIndex index{.shards = {}, .total_size = total_size_};
   for (auto& [file, tensors] : shards) {
     std::sort(tensors.begin(), tensors.end());

@@ -80,7 +80,7 @@ RunShapes run_shapes(Planner& planner, const GenerationOptions& o, const Request
     shape->output_bytes = static_cast<uint64_t>(sequences) * result_bytes(request);
   }
   if (o.speculation == "prompt_lookup" || o.draft_model) return {wide, wide, true};
-  bool lookup = o.speculation == "auto" && planner.predict(plain).streams() &&
+  bool lookup = o.speculation == "auto" && !planner.can_be_resident(plain) &&
                 planner.smallest(wide).needed() <= planner.machine().budget();
   return {lookup ? wide : plain, plain, lookup};
 }

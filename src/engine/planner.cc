@@ -285,6 +285,12 @@ ReadPlan Planner::take_read_plan(const MemoryPlan& plan) {
   return compile(std::move(all), plan.buffers.staging, plan.placement, plan.expert_slots);
 }
 
+bool Planner::can_be_resident(const RunShape& shape) {
+  ReadPlan& all = laid_out(options_.quantize, Origin::checkpoint);
+  return sluice::can_be_resident(*checkpoint_.model().root, all, counted(shape), machine_.budget(),
+                                 process_bytes());
+}
+
 MemoryPlan Planner::smallest(const RunShape& shape) {
   ReadPlan& all = laid_out(options_.quantize, streamed_origin());
   return smallest_plan(*checkpoint_.model().root, all, counted(shape), process_bytes());

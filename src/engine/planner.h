@@ -83,6 +83,8 @@ class Planner {
   std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
+  // Returns whether the plan of place() would keep everything resident; cheaper than that plan.
+  bool can_be_resident(const RunShape& shape);
   bool fits(const MemoryPlan& plan) const {
     return plan.needed() <= machine_.budget() && plan.device.peak() <= machine_.device_budget();
   }

@@ -239,7 +239,8 @@ class PlanSearch {
         read_(laid_out),
         spill_(largest_spill_layout(read_)),
         spill_writing_(read_.origin == Origin::spill ? least_to_write(read_, spill_) : 0),
-        least_(choose_placement(read_, room(0, 0), shape.rules)) {
+        choice_(place_choice(read_, shape.rules, own_memory())),
+        least_(choose_placement(read_, room(0, 0), choice_)) {
     for (const ParamPlan& p : read_.params) all_weights_ += p.storage;
   }
 
@@ -352,12 +353,11 @@ class PlanSearch {
     uint64_t host = own_memory() ? room_in(budget, plan.needed()) : 0;
     // Device memory for tiles from the disk is free for weights if no tiles come from there.
     if (own_memory()) {
-      MemoryPlan no_disk =
-          predict(sizes, choose_placement(read_, room(0, UINT64_MAX), shape_.rules));
+      MemoryPlan no_disk = predict(sizes, choose_placement(read_, room(0, UINT64_MAX), choice_));
       weights = std::max(weights, room_in(limit(budget), no_disk.device.peak()));
     }
     while (weights > 0 || host > 0) {
-      Placement placement = choose_placement(read_, room(weights, host), shape_.rules);
+      Placement placement = choose_placement(read_, room(weights, host), choice_);
       MemoryPlan filled = predict(sizes, placement, slots_in(placement, weights));
       if (fits(filled, budget)) return filled;
       if (filled.device.peak() > shape_.device_budget && weights == 0) {
@@ -458,6 +458,7 @@ class PlanSearch {
   ReadPlan& read_;     // with the placement that is looked at
   SpillLayout spill_;  // of everything that a placement may stream
   uint64_t spill_writing_;
+  PlaceChoice choice_;
   Placement least_;           // where as little stays as can be
   uint64_t all_weights_ = 0;  // bytes of all in the device's memory
   LookedAt looked_at_;
@@ -516,17 +517,29 @@ std::string draft_text(uint64_t bytes) {
        format_size(budget), enough_mib(plan), format_size(plan.needed()));
 }
 
-}  // namespace
-
-std::optional<MemoryPlan> try_place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
-                                    uint64_t budget, uint64_t runtime) {
-  PlanSearch search(root, laid_out, shape, runtime);
-  if (!search.can_stream()) return std::nullopt;
+std::optional<MemoryPlan> resident_within(PlanSearch& search, const RunShape& shape,
+                                          uint64_t budget) {
   for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
     if (search.leaves() || !search.may_be_resident(budget)) break;
     MemoryPlan plan = search.resident(sizes);
     if (search.fits(plan, budget)) return search.with_device_rows(std::move(plan), budget);
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool can_be_resident(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
+                     uint64_t budget, uint64_t runtime) {
+  PlanSearch search(root, laid_out, shape, runtime);
+  return resident_within(search, shape, budget).has_value();
+}
+
+std::optional<MemoryPlan> try_place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
+                                    uint64_t budget, uint64_t runtime) {
+  PlanSearch search(root, laid_out, shape, runtime);
+  if (!search.can_stream()) return std::nullopt;
+  if (auto plan = resident_within(search, shape, budget)) return plan;
   // Less memory for streaming leaves more to weights, but keeps the disk less busy.
   std::optional<MemoryPlan> best;
   for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {

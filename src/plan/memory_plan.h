@@ -185,6 +185,9 @@ MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape
 // The same; nullopt where no such plan fits.
 std::optional<MemoryPlan> try_place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                                     uint64_t budget, uint64_t runtime);
+// Returns whether place() would keep everything resident; cheaper.
+bool can_be_resident(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
+                     uint64_t budget, uint64_t runtime);
 // Returns the plan of a run that goes on with a smaller budget: fewer weights stay resident,
 // everything else keeps its size. It needs more than the budget when that is not enough.
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,

@@ -35,7 +35,11 @@ uint64_t packing(const TensorPlan& tensor, const Piece& piece, const WeightForma
 // Returns whether a tensor is a part of the file, by a plan that streams it or not.
 bool is_spilled(const ReadPlan& plan, const TensorPlan& tensor, bool streamed) {
   const ParamPlan& param = plan.params[tensor.param];
-  if (tensor.stored->bytes == 0 || tensor.source > 0) return false;
+  if (tensor.source > 0) return false;
+  // Most tensors of a large plan end here, before what is far apart in memory is looked at.
+  const bool may_be = tensor.origin == Origin::spill || tensor.group != ScaleGroup::none ||
+                      (streamed && plan.has_part_of_rows(tensor));
+  if (!may_be || tensor.stored->bytes == 0) return false;
   if (tensor.origin == Origin::spill) return true;
   // A GPU encodes into its own memory.
   bool by_cpu = plan.matrix_layout == MatrixLayout::packed;
@@ -43,8 +47,7 @@ bool is_spilled(const ReadPlan& plan, const TensorPlan& tensor, bool streamed) {
   // An input-major tensor is encoded in parts of all its panels.
   if (tensor.transposed || tensor.plane().input_major()) return false;
   // Padded to a panel it could be larger than what it is made of.
-  if (param.param->pieces[tensor.piece].cut.rows < kPanelRows) return false;
-  return tensor.group != ScaleGroup::none || (streamed && plan.has_part_of_rows(tensor));
+  return param.param->pieces[tensor.piece].cut.rows >= kPanelRows;
 }
 
 std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t, bool streams_all) {

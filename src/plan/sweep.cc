@@ -129,63 +129,70 @@ std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, ui
   return movable;
 }
 
-// Parameters that only some tokens use, and those that all use.
-struct ByUse {
-  ByUse(const ReadPlan& all, const std::vector<size_t>& movable) {
-    for (size_t i : movable) (all.params[i].param->is_routed() ? routed : common).push_back(i);
-    routed_bytes = storage_of(all, routed);
-    common_bytes = storage_of(all, common);
-  }
-  std::vector<size_t> routed, common;
-  uint64_t routed_bytes = 0, common_bytes = 0;
-};
-
 // Does the same, but parameters that only some tokens use leave before any that all use.
-std::vector<size_t> leaving_by_use(const ReadPlan& all, const std::vector<size_t>& movable,
-                                   uint64_t room) {
-  auto [routed, common, routed_bytes, common_bytes] = ByUse(all, movable);
-  std::vector<size_t> gone = leaving(all, std::move(routed), room - std::min(room, common_bytes));
-  const uint64_t stays = routed_bytes - storage_of(all, gone);
-  for (size_t i : leaving(all, std::move(common), room - std::min(room, stays))) gone.push_back(i);
+std::vector<size_t> leaving_by_use(const ReadPlan& all, const ByUse& movable, uint64_t room) {
+  const uint64_t common_bytes = storage_of(all, movable.common);
+  std::vector<size_t> gone = leaving(all, movable.routed, room - std::min(room, common_bytes));
+  const uint64_t stays = storage_of(all, movable.routed) - storage_of(all, gone);
+  for (size_t i : leaving(all, movable.common, room - std::min(room, stays))) gone.push_back(i);
   std::ranges::sort(gone);
   return gone;
 }
 
 // Does the same where experts have a cache: of the others as many stay as fit.
-Placement with_cache(const ReadPlan& all, ByUse by_use, const std::vector<size_t>& tables,
-                     uint64_t room, Placement placement) {
-  for (size_t i : by_use.routed) placement[i] = Tier::cached;
-  for (size_t i : tables) placement[i] = Tier::disk;
-  for (size_t i : leaving(all, std::move(by_use.common), room)) placement[i] = Tier::disk;
+Placement with_cache(const ReadPlan& all, const PlaceChoice& choice, uint64_t room) {
+  Placement placement = choice.fixed;
+  for (size_t i : choice.movable.routed) placement[i] = Tier::cached;
+  for (size_t i : choice.tables) placement[i] = Tier::disk;
+  for (size_t i : leaving(all, choice.movable.common, room)) placement[i] = Tier::disk;
   return placement;
 }
 
 }  // namespace
 
-Placement choose_placement(const ReadPlan& all, const FreeBytes& room,
-                           const std::vector<PlaceRule>& rules) {
-  Placement placement(all.params.size(), Tier::device);
-  std::vector<size_t> movable, tables;
+void ByUse::add(const ReadPlan& all, size_t param) {
+  (all.params[param].param->is_routed() ? routed : common).push_back(param);
+}
+
+PlaceChoice place_choice(const ReadPlan& all, const std::vector<PlaceRule>& rules, bool has_host) {
+  PlaceChoice choice{.fixed = Placement(all.params.size(), Tier::device)};
   for (size_t i = 0; i < all.params.size(); ++i) {
     std::optional<Tier> tier = required_tier(all.params[i], rules);
-    const bool has_cache = !room.host && all.params[i].param->is_routed();
+    const bool has_cache = !has_host && all.params[i].param->is_routed();
     if (tier == Tier::cached && !has_cache) tier = Tier::disk;
-    if (tier) placement[i] = *tier == Tier::host && !room.host ? Tier::device : *tier;
-    if (!tier) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
+    if (tier) choice.fixed[i] = *tier == Tier::host && !has_host ? Tier::device : *tier;
+    if (tier) continue;
+    if (all.params[i].only_looked_up())
+      choice.tables.push_back(i);
+    else
+      choice.movable.add(all, i);
   }
+  return choice;
+}
+
+Placement choose_placement(const ReadPlan& all, const FreeBytes& room, const PlaceChoice& choice) {
+  const ByUse& movable = choice.movable;
   if (!room.host) {
-    ByUse by_use(all, movable);
-    if (by_use.routed_bytes > room.device - std::min(room.device, by_use.common_bytes))
-      return with_cache(all, std::move(by_use), tables, room.device, std::move(placement));
+    const uint64_t common_bytes = storage_of(all, movable.common);
+    if (storage_of(all, movable.routed) > room.device - std::min(room.device, common_bytes))
+      return with_cache(all, choice, room.device);
   }
+  Placement placement = choice.fixed;
   const std::vector<size_t> gone = leaving_by_use(all, movable, room.device);
   for (size_t i : gone) placement[i] = Tier::host;
-  for (size_t i : tables) placement[i] = Tier::host;
-  uint64_t host = room.host.value_or(0);
-  if (room.host && storage_of(all, gone) + storage_of(all, tables) <= host) return placement;
-  for (size_t i : tables) placement[i] = Tier::disk;
-  for (size_t i : leaving_by_use(all, gone, host)) placement[i] = Tier::disk;
+  for (size_t i : choice.tables) placement[i] = Tier::host;
+  const uint64_t host = room.host.value_or(0);
+  if (room.host && storage_of(all, gone) + storage_of(all, choice.tables) <= host) return placement;
+  for (size_t i : choice.tables) placement[i] = Tier::disk;
+  ByUse gone_by_use;
+  for (size_t i : gone) gone_by_use.add(all, i);
+  for (size_t i : leaving_by_use(all, gone_by_use, host)) placement[i] = Tier::disk;
   return placement;
+}
+
+Placement choose_placement(const ReadPlan& all, const FreeBytes& room,
+                           const std::vector<PlaceRule>& rules) {
+  return choose_placement(all, room, place_choice(all, rules, room.host.has_value()));
 }
 
 uint64_t expert_slots(ReadPlan& all, const Placement& placement, const Placement& least,
@@ -265,8 +272,9 @@ HostProducts host_products(const ReadPlan& plan, int64_t rows) {
 std::vector<uint32_t> host_vectors(const ReadPlan& plan) {
   std::vector<std::string_view> modules;
   for (const ParamPlan& p : plan.params) {
+    if (!p.is_for_host()) continue;
     std::string_view path = p.param->path;
-    for (int i = 0; i < 3 && p.is_for_host() && path.find('.') != std::string_view::npos; ++i) {
+    for (int i = 0; i < 3 && path.find('.') != std::string_view::npos; ++i) {
       path = path.substr(0, path.rfind('.'));
       modules.push_back(path);
     }

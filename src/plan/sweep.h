@@ -27,6 +27,23 @@ struct FreeBytes {
 Placement choose_placement(const ReadPlan& all, const FreeBytes& room,
                            const std::vector<PlaceRule>& rules = {});
 
+// Parameters, as numbers, that only some tokens use, and those that all use.
+struct ByUse {
+  std::vector<size_t> routed, common;
+  void add(const ReadPlan& all, size_t param);
+};
+
+// The tiers that rules fix, and what they leave to be chosen; found once for all placements of a
+// plan.
+struct PlaceChoice {
+  Placement fixed = {};  // of those that are neither movable nor tables
+  ByUse movable = {};
+  std::vector<size_t> tables = {};  // that are only looked up
+};
+// `has_host`: host memory is a tier of its own.
+PlaceChoice place_choice(const ReadPlan& all, const std::vector<PlaceRule>& rules, bool has_host);
+Placement choose_placement(const ReadPlan& all, const FreeBytes& room, const PlaceChoice& choice);
+
 // Returns the experts that a cache has slots for, in the room for parameters that those of
 // `placement` leave: what stays, but would not stay in `least`. `all` gets the placement.
 uint64_t expert_slots(ReadPlan& all, const Placement& placement, const Placement& least,

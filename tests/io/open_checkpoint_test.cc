@@ -248,6 +248,14 @@ TEST(OpenCheckpoint, KnowsWhatTheIndexNamesAndNoFileHas) {
   EXPECT_THAT(fault("far"), AllOf(HasSubstr("/c: "), HasSubstr("1 of 3 files are missing")));
 }
 
+TEST(OpenCheckpoint, HasTheTensorsOfFilesBehindOneThatIsMissing) {
+  TempDir dir;
+  write_sharded(dir.path(), R"({"far":"0","x":"a","y":"b"})");
+  const CheckpointIndex index = open_checkpoint(dir.path());
+  EXPECT_THAT(index.warnings(), ElementsAre(HasSubstr("far is listed, but not there")));
+  for (const char* name : {"x", "y"}) EXPECT_NE(index.find(name), nullptr);
+}
+
 TEST(OpenCheckpoint, RefusesWhatIsNoDirectoryOfFiles) {
   TempDir dir;
   EXPECT_THAT(refusal(dir / "absent"), AllOf(HasSubstr("absent"), HasSubstr("No such file")));

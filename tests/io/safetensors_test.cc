@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "io/checkpoint/json_events.h"
 #include "tests/io/support.h"
@@ -163,8 +167,9 @@ std::vector<HostileSafetensors> hostile_safetensors() {
       {"not valid JSON", safetensors("{/**/" + good.substr(1), "1234")},
       {"not valid JSON", safetensors("{'a':1}", "")},
       {"not valid JSON", safetensors(R"({"a":NaN})", "")},
-      {"number overflow", safetensors(R"({"a":1e999})", "")},
-      {"number overflow", safetensors(fmt::format(R"({{"a":{}}})", std::string(5000, '7')), "")},
+      {"must be a JSON object", safetensors(R"({"a":1e999})", "")},
+      {"must be a JSON object",
+       safetensors(fmt::format(R"({{"a":{}}})", std::string(5000, '7')), "")},
       {"UTF-8", safetensors("{\"\xff\":1}", "")},
       {"UTF-8", safetensors("{\"\xc0\x80\":1}", "")},
       {"surrogate", safetensors(R"({"\ud800":1})", "")},
@@ -214,6 +219,48 @@ TEST(Safetensors, RefusesAHugeHeaderWithoutReadingIt) {
   std::filesystem::resize_file(dir / "f", 200'000'000);  // a hole: costs no disk
   EXPECT_THAT(error_of(ErrorKind::refused, [&] { read_safetensors_header(dir / "f", "f"); }),
               HasSubstr("above the format's limit"));
+}
+
+// Reads a text in pieces of so many bytes, and writes its events: kind, depth, name, text, number.
+std::string events_of(std::string_view text, size_t piece) {
+  std::string events;
+  auto next = [&] {
+    const std::string_view first = text.substr(0, piece);
+    text.remove_prefix(first.size());
+    return first;
+  };
+  read_json_events(next, "text", 4, [&](const JsonEvent& e) {
+    events += fmt::format("{} {} {}={}{}; ", static_cast<int>(e.kind), e.depth, e.key, e.text,
+                          e.kind == JsonEvent::Kind::natural ? fmt::to_string(e.number) : "");
+  });
+  return events;
+}
+
+TEST(JsonEvents, AreThoseOfTheText) {
+  const std::vector<std::pair<std::string, std::string>> texts{
+      {R"( {"a" : [1, -2, 0.5, 1e2, "x"], "b":{} , "":null}
+)",
+       "0 0 =; 1 1 a=; 4 2 =1; 5 2 =; 6 2 =; 6 2 =; 3 2 =x; 2 1 =; 0 1 b=; 2 1 =; 7 1 =; 2 0 =; "},
+      {"[18446744073709551615,18446744073709551616,-9223372036854775808,-9223372036854775809,-0]",
+       "1 0 =; 4 1 =18446744073709551615; 6 1 =; 5 1 =; 6 1 =; 4 1 =0; 2 0 =; "},
+      {"[1E+2,1e-2,true,false,[[[]]]]",
+       "1 0 =; 6 1 =; 6 1 =; 7 1 =; 7 1 =; 1 1 =; 1 2 =; 1 3 =; 2 3 =; 2 2 =; 2 1 =; 2 0 =; "},
+      {R"("\"\\\/\t\u00e9\ud83d\ude00)"
+       "\xc3\xa9\xf4\x8f\xbf\xbf\"",
+       "3 0 =\"\\/\t\xc3\xa9\xf0\x9f\x98\x80\xc3\xa9\xf4\x8f\xbf\xbf; "}};
+  for (const auto& [text, events] : texts)
+    for (size_t piece : {1, 3, 1000}) EXPECT_EQ(events_of(text, piece), events);
+}
+
+TEST(JsonEvents, RefuseWhatIsNoJson) {
+  std::vector<std::string> texts{"", " ", "[1 2]", "\"\n\"", "\"\xc3", "\"\\"};
+  std::istringstream words(
+      R"({ [1,] [,1] {"a"} {"a":} {"a":1,} {a:1} 01 - 1. .5 1e +1 tru nulls [1}
+      "\x" "\u12g4" "\ud800" "\ude00" "\ud800\u0041" [[[[[]]]]] )"
+      "\"\x80\" \"\xc3\" \"\xe0\x80\x80\" \"\xed\xa0\x80\" \"\xf5\x80\x80\x80\"");
+  for (std::string word; words >> word;) texts.push_back(word);
+  for (const std::string& text : texts)
+    EXPECT_THAT(error_of(ErrorKind::refused, [&] { events_of(text, 2); }), HasSubstr("text: "));
 }
 
 // Only the beginning of a longer string is kept; wherever it is cut, the rest is a string.
