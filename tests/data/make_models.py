@@ -17,7 +17,7 @@ from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, AriaTextConfig
                           FalconMambaConfig, FlexOlmoConfig, FlintConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Gemma4UnifiedTextConfig, Glm4Config, GptOssConfig,
                           Glm4MoeConfig, GlmConfig, GlmMoeDsaConfig, GraniteConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
                           GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config, HeliumConfig, HyperCLOVAXConfig,
-                          Jais2Config, JambaConfig, KimiLinearConfig, BailingHybridConfig, Kolibri1Config, LagunaConfig, Lfm2Config, Lfm3Config, LlamaConfig, MiMoV2FlashConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config, Ministral3Config,
+                          Jais2Config, JambaConfig, KimiLinearConfig, BailingHybridConfig, Kolibri1Config, LagunaConfig, Lfm2Config, Lfm2MoeConfig, Lfm3Config, LlamaConfig, MiMoV2FlashConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config, Ministral3Config,
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
                           OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
                           StableLmConfig, VaultGemmaConfig, YoutuConfig)
@@ -145,6 +145,8 @@ MODELS = {
     "minicpm3": MiniCPM3Config(**{k: v for k, v in LATENT.items() if k in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
                                                                          "qk_rope_head_dim", "v_head_dim")} | SMALL | {"num_key_value_heads": 6},
                                dim_model_base=24),
+    "gguf_lfm2_moe": Lfm2MoeConfig(**GROUPED | {"num_hidden_layers": 3}, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+                                   num_dense_layers=1, layer_types=["conv", "full_attention", "conv"]),
     "gguf_ministral3": Ministral3Config(**GROUPED, head_dim=8, rope_parameters={
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0,
         "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1}),
@@ -275,7 +277,7 @@ def publish(name, config, folder):
 LENGTHS, NEW = (9, 40), 24
 FIRST_SEEDS = {"mamba": 9}  # with those before, one token's logits are much further from float32's than all others
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
-IN_CHUNKS = {"falcon_h1", "kimi_linear", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5",
+IN_CHUNKS = {"falcon_h1", "gguf_lfm2_moe", "kimi_linear", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5",
              "qwen3_5_moe"}  # in float32 transformers' sums over chunks are further from float64's
 WITH_STATES = IN_CHUNKS | {"falcon_mamba", "jamba_dense", "mamba"}
 

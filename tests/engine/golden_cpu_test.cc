@@ -181,6 +181,7 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "bailing_hybrid",
                            "gguf_gpt_oss",
                            "gguf_ministral3",
+                           "gguf_lfm2_moe",
                            "flint",
                            "biogpt",
                            "openai_gpt",

@@ -132,6 +132,15 @@ TEST(Gguf, RopeIsThatOfTheMetadata) {
       HasSubstr("rope_freqs.weight: has 64"));
 }
 
+TEST(Gguf, LayersWithoutKvHeadsAreOfTheArchitecturesOtherType) {
+  TempDir dir;
+  const Json config = open(dir, tiny("lfm2", {0, 2, 0}))->config();
+  EXPECT_EQ(config["layer_types"], Json({"conv", "full_attention", "conv"}));
+  EXPECT_EQ(config["num_key_value_heads"], 2);
+  EXPECT_THAT(gguf_refusal([&] { open(dir, tiny("lfm2", {0, 2, 1}))->config(); }),
+              HasSubstr("lfm2.attention.head_count_kv has 1 and 2"));
+}
+
 // Keys before rope.scaling.* and types, as llama.cpp takes them.
 TEST(Gguf, OlderKeysOfRopeCountWhereNewerAreAbsent) {
   TempDir dir;

@@ -26,8 +26,9 @@ struct GgufKey {
   std::string_view config_key;  // of config.json
 };
 // The end of a tensor's name on the hub: that of the file (".weight", ".bias"), the same for a
-// vector that is a matrix of one row there, or nothing.
-enum class GgufNameEnd : uint8_t { same, one_row, none };
+// vector that is a matrix of one row there or for a convolution's matrix that has one more
+// dimension there, or nothing.
+enum class GgufNameEnd : uint8_t { same, one_row, convolution, none };
 struct GgufName {
   std::string_view name;  // without ".weight" or ".bias"; of a layer: after "blk.N."
   // "{}" stands for the layer's number; "{e}", here and above, for the expert's.
@@ -64,6 +65,8 @@ struct GgufArchitecture {
   std::vector<GgufValue> values = {};
   std::vector<GgufSign> signs = {};
   std::vector<GgufWidth> widths = {};
+  // The type of layers without KV heads, as layer_types has it; empty: all have some.
+  std::string_view without_kv_heads = {};
 };
 inline constexpr std::string_view kGgufFrequencyBase = "rope.freq_base";
 const std::vector<GgufArchitecture>& gguf_architectures();

@@ -181,6 +181,26 @@ const GgufNames kBitnetNames{
     {"attn_sub_norm", "model.layers.{}.self_attn.attn_sub_norm"},
     {"ffn_sub_norm", "model.layers.{}.mlp.ffn_sub_norm"},
 };
+const GgufNames kLfm2Names{
+    {"token_embd_norm", "model.embedding_norm"},
+    {"output_norm", "model.embedding_norm"},
+    {"attn_norm", "model.layers.{}.operator_norm"},
+    {"attn_q_norm", "model.layers.{}.self_attn.q_layernorm"},
+    {"attn_k_norm", "model.layers.{}.self_attn.k_layernorm"},
+    {"attn_output", "model.layers.{}.self_attn.out_proj"},
+    {"shortconv.conv", "model.layers.{}.conv.conv", GgufNameEnd::convolution},
+    {"shortconv.in_proj", "model.layers.{}.conv.in_proj"},
+    {"shortconv.out_proj", "model.layers.{}.conv.out_proj"},
+    {"ffn_norm", "model.layers.{}.ffn_norm"},
+    {"ffn_gate", "model.layers.{}.feed_forward.w1"},
+    {"ffn_up", "model.layers.{}.feed_forward.w3"},
+    {"ffn_down", "model.layers.{}.feed_forward.w2"},
+    {"ffn_gate_inp", "model.layers.{}.feed_forward.gate"},
+    {"exp_probs_b", "model.layers.{}.feed_forward.expert_bias", GgufNameEnd::none},
+    {"ffn_gate_exps", "model.layers.{}.feed_forward.experts.w1"},
+    {"ffn_up_exps", "model.layers.{}.feed_forward.experts.w3"},
+    {"ffn_down_exps", "model.layers.{}.feed_forward.experts.w2"},
+};
 const GgufNames kHunyuanExperts{
     {"ffn_gate_inp", "model.layers.{}.mlp.gate.wg"},
     {"ffn_gate_shexp", "model.layers.{}.mlp.shared_mlp.gate_proj"},
@@ -334,6 +354,26 @@ std::vector<GgufArchitecture> llama_likes_with_values() {
                                 {"attention.sliding_window", "sliding_window"}}),
                  kCommonNames,
                  {}});
+  return all;
+}
+
+// Most layers have convolutions, and no KV heads.
+std::vector<GgufArchitecture> convolutions() {
+  const Keys own{{"attention.layer_norm_rms_epsilon", "norm_eps"},
+                 {"shortconv.l_cache", "conv_L_cache"},
+                 {"leading_dense_block_count", "num_dense_layers"}};
+  std::vector<GgufArchitecture> all{
+      {"lfm2", "Lfm2ForCausalLM", "lfm2", keys(own), names(kLfm2Names), {}},
+      {"lfm2moe", "Lfm2MoeForCausalLM", "lfm2_moe", keys(own, kExpertKeys), names(kLfm2Names), {}},
+  };
+  for (GgufArchitecture& a : all) {
+    a.signs = {{"shortconv.conv.bias", "conv_bias"}};
+    a.without_kv_heads = "conv";
+  }
+  all[0].values = {{"block_auto_adjust_ff_dim", "false"}};
+  all[1].signs.push_back({"exp_probs_b.bias", "use_expert_bias"});
+  all[1].scores = GgufScores::sigmoid;
+  all[1].widths = kExpertWidths;
   return all;
 }
 
@@ -505,8 +545,8 @@ std::vector<GgufArchitecture> sigmoid_experts() {
 const std::vector<GgufArchitecture>& gguf_architectures() {
   static const std::vector<GgufArchitecture> all = [] {
     std::vector<GgufArchitecture> list;
-    for (auto* rows :
-         {softmax_experts, sigmoid_experts, llama_likes, llama_likes_with_values, gemmas, gpts})
+    for (auto* rows : {softmax_experts, sigmoid_experts, llama_likes, llama_likes_with_values,
+                       convolutions, gemmas, gpts})
       std::ranges::copy(rows(), std::back_inserter(list));
     return list;
   }();

@@ -123,6 +123,21 @@ bool all_equal(const std::vector<int64_t>& numbers) {
   return std::ranges::all_of(numbers, [&](int64_t n) { return n == numbers.front(); });
 }
 
+// Sets the layers' types by their KV heads, and their number where there are any.
+void set_attending(const JsonFields& fields, const GgufArchitecture& architecture,
+                   const std::vector<int64_t>& kv_heads, Json& config) {
+  if (kv_heads.empty() || architecture.without_kv_heads.empty()) return;
+  const int64_t most = std::ranges::max(kv_heads);
+  Json& types = config["layer_types"] = Json::array();
+  for (int64_t count : kv_heads) {
+    if (count != 0 && count != most)
+      fail(ErrorKind::refused, "{}: {}.{} has {} and {}, which is not supported", fields.where(),
+           architecture.name, kKvHeads, count, most);
+    types.push_back(count > 0 ? "full_attention" : architecture.without_kv_heads);
+  }
+  config["num_key_value_heads"] = std::max<int64_t>(most, 1);
+}
+
 // Sets the layers' windows: a value for each, or a number of layers of which the last has none.
 void set_windows(const JsonFields& fields, const io::GgufHeader& header,
                  const std::string& architecture, Json& config) {
@@ -239,6 +254,8 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
       config[std::string(row.config_key)] = 10000;  // the format's default, not the class's
     }
   }
+  set_attending(fields, architecture,
+                layer_numbers(checkpoint.header, std::string(architecture.name), kKvHeads), config);
   // Converters do not agree on vocab_size; the table's rows are what there is.
   if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
     config["vocab_size"] = table->shape.rows();
@@ -258,6 +275,7 @@ LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::Gg
   LayerCounts counts;
   for (const auto& [key, to] :
        {std::pair{kKvHeads, &counts.kv_heads}, {kMlpWidth, &counts.mlp_widths}}) {
+    if (key == kKvHeads && !architecture.without_kv_heads.empty()) continue;
     const std::vector<int64_t> numbers = layer_numbers(header, name, key);
     if (!all_equal(numbers)) to->assign(numbers.begin(), numbers.end());
   }
@@ -295,6 +313,8 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
   tensor.name = std::move(hub);
   if (found->end == GgufNameEnd::one_row && tensor.shape.size() == 1)
     tensor.shape = Shape{1, tensor.shape[0]};
+  if (found->end == GgufNameEnd::convolution && tensor.shape.size() == 2)
+    tensor.shape = Shape{tensor.shape[0], 1, tensor.shape[1]};
 }
 
 }  // namespace sluice
