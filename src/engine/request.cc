@@ -10,6 +10,13 @@
 
 namespace sluice {
 
+std::vector<int32_t> end_ids(const Request& request) {
+  std::vector<int32_t> ends = request.eos_ids;
+  ends.insert(ends.end(), request.sampling.stop_token_ids.begin(),
+              request.sampling.stop_token_ids.end());
+  return ends;
+}
+
 // A request with a grammar counts scratch even if it needs none itself. The largest of all requests
 // is planned, and another request may need scratch.
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size) {
