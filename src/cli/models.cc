@@ -198,8 +198,7 @@ void define_pull(CLI::App& app, std::stop_token stop) {
                    "Leave out the files that match this pattern; may be given several times")
       ->allow_extra_args(false);
   verb->add_option("--connections", o->connections, "Fetch this many files at once")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 64));
   verb->add_flag("--quiet", o->quiet, "Print no progress, only errors");
   verb->callback([o, stop] { run_pull(*o, stop); });
 }
