@@ -1,7 +1,6 @@
 // sluice docs: the man page and the shell completions, from the same definitions as the help texts.
 // Hidden; `cmake
 // --install` uses it.
-#include <algorithm>
 #include <sstream>
 
 #include "src/base/error.h"

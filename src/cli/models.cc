@@ -1,6 +1,5 @@
 // sluice pull, list, show, rm: models of the Hugging Face hub, in the cache that other programs
 // use.
-#include <algorithm>
 
 #include "io/file.h"
 #include "src/base/environment.h"

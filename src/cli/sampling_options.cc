@@ -2,7 +2,6 @@
 
 #include <map>
 #include <string_view>
-#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/strings.h"

@@ -1,7 +1,5 @@
 #include "src/engine/request.h"
 
-#include <algorithm>
-
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/engine/sampler.h"

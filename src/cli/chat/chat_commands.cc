@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <stop_token>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
