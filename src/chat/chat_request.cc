@@ -1,6 +1,5 @@
 #include "src/chat/chat_request.h"
 
-#include <array>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,7 +1,6 @@
 // Calls of tools within the text of an answer.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -463,8 +463,7 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
       ->required();
   verb->add_option("--max-num-seqs", o->max_num_seqs,
                    "Run at most this many sequences at once; the budget may allow fewer")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   verb->add_option("--max-request-bytes", o->max_request_bytes,
                    "Refuse requests longer than this, such as 4MiB (default: 32 bytes for each "
                    "token of a sequence, 1MiB at least)")

@@ -198,16 +198,15 @@ std::vector<PlaceRule> place_rules(const CommonOptions& o) {
 
 void add_weight_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kModelGroup);
-  verb.add_option("--dtype", o.dtype, "Compute in this type: auto (the model's), bfloat16, float32")
-      ->capture_default_str();
+  verb.add_option("--dtype", o.dtype,
+                  "Compute in this type: auto (the model's), bfloat16, float32");
   verb.add_option("--max-model-len", o.max_model_len,
                   "Allow sequences of this many tokens, prompt and continuation; auto: the most "
                   "that fit (default: the model's)");
   verb.add_option("--load-format", o.load_format,
                   fmt::format("Refuse weights in another format: {}, which makes random weights "
                               "of config.json alone",
-                              fmt::join(kLoadFormats, ", ")))
-      ->capture_default_str();
+                              fmt::join(kLoadFormats, ", ")));
   verb.add_option("--mirror", o.mirrors,
                   "Read weight files from this directory on another disk at the same time; may be "
                   "given several times")
@@ -249,8 +248,7 @@ void add_memory_options(CLI::App& verb, CommonOptions& o) {
                   "their longest)")
       ->type_name("SIZE");
   verb.add_option("--swap-space", o.swap_space, "Keep evicted KV blocks in this much of the budget")
-      ->type_name("SIZE")
-      ->capture_default_str();
+      ->type_name("SIZE");
   verb.add_option("--swap-dir", o.swap_dir,
                   "Keep evicted KV blocks that have no room in memory in a file in this directory "
                   "(default: none)")
@@ -263,8 +261,7 @@ void add_memory_options(CLI::App& verb, CommonOptions& o) {
           "Keep packed codes of weights that are quantized and streamed in this directory, none or "
           "auto ($XDG_CACHE_HOME/sluice/spill); may be given several times, for a copy in each")
       ->type_name("DIRECTORY")
-      ->allow_extra_args(false)
-      ->capture_default_str();
+      ->allow_extra_args(false);
   verb.add_option("--spill-limit", o.spill_limit,
                   "Limit the spill directory to 20GiB or 50% of the free space (default: 75%)")
       ->type_name("SIZE");
@@ -273,21 +270,18 @@ void add_memory_options(CLI::App& verb, CommonOptions& o) {
 void add_quantization_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kQuantizationGroup);
   verb.add_option(
-          "--quantization", o.quantization,
-          fmt::format("Quantize weights while they are loaded: {} (fp8 is fp8_per_channel, int4 is "
-                      "int4_g128); or rules before it, *.down_proj=int8,lm_head=none,fp8",
-                      scheme_names()))
-      ->capture_default_str();
+      "--quantization", o.quantization,
+      fmt::format("Quantize weights while they are loaded: {} (fp8 is fp8_per_channel, int4 is "
+                  "int4_g128); or rules before it, *.down_proj=int8,lm_head=none,fp8",
+                  scheme_names()));
   verb.add_option("--quantize-modules", o.quantize_modules,
                   "Quantize these modules: linear, embedding, head, norm, all")
-      ->delimiter(',')
-      ->capture_default_str();
+      ->delimiter(',');
   verb.add_option("--max-quant-error", o.max_quant_error,
                   "Refuse the model when a tensor's relative RMS error exceeds this");
   verb.add_option("--kv-cache-dtype", o.kv_cache_dtype,
                   "Keep keys and values in this type: auto (as --dtype), bfloat16, float32, "
-                  "fp8_e4m3, fp8_e5m2, fp8 (fp8_e4m3)")
-      ->capture_default_str();
+                  "fp8_e4m3, fp8_e5m2, fp8 (fp8_e4m3)");
 }
 
 void add_advanced_options(CLI::App& verb, CommonOptions& o) {
@@ -299,37 +293,30 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
                 "Pin each compute thread to one CPU, except the calling thread");
   verb.add_option("--scheduler-slice", o.scheduler_slice,
                   "Request this time slice for threads while weights stream [microseconds], 100 to "
-                  "100000; 0: none")
-      ->capture_default_str();
+                  "100000; 0: none");
   verb.add_option("--kernels", o.kernels,
                   "Compute with this instruction set: auto, amx, avx512_bf16, avx2, portable, "
-                  "reference")
-      ->capture_default_str();
-  verb.add_option("--reader", o.reader, "Read files this way: auto, uring, pread, mmap")
-      ->capture_default_str();
+                  "reference");
+  verb.add_option("--reader", o.reader, "Read files this way: auto, uring, pread, mmap");
   verb.add_option("--block-size", o.block_size,
                   "Divide the KV cache into blocks of this many tokens")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 4096));
   verb.add_flag("--verify-spill", o.verify_spill,
                 "Compare the spill directory with the checkpoint before it is used");
   verb.add_option("--tensor-parallel-size", o.tensor_parallel_size,
                   "Divide the model over this many ranks, which mpirun starts; each has its own "
                   "--memory and --threads")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 1024));
   verb.add_option("--pipeline-parallel-size", o.pipeline_parallel_size,
                   "Divide the layers over this many ranks, or groups of --tensor-parallel-size "
                   "ranks, by the --memory of each")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 1024));
   verb.add_flag("--enable-expert-parallel", o.enable_expert_parallel,
                 "Give each rank whole experts, instead of a part of each");
   verb.add_option("--rank-timeout", o.rank_timeout,
                   "End the run when a rank is this many seconds later than the others, before the "
                   "model is loaded or in a pipeline")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 1000000));
 }
 
 }  // namespace
@@ -346,8 +333,7 @@ void add_basic_options(CLI::App& verb, CommonOptions& o) {
   verb.add_flag("--json", o.json, "Print the result as one JSON object");
   verb.add_flag("--quiet", o.quiet, "Print no progress and no summary, only errors");
   verb.add_option("--log-level", o.log_level,
-                  "Print messages from this level on: debug, info, warning, error, off")
-      ->capture_default_str();
+                  "Print messages from this level on: debug, info, warning, error, off");
   Settings::add_option(verb);
 }
 
@@ -359,8 +345,7 @@ std::shared_ptr<Backend> open_device(const CommonOptions& o) {
 void add_device_option(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kModelGroup);
   verb.add_option("--device", o.device,
-                  "Compute on the CPU (cpu) or on an NVIDIA GPU (cuda, or cuda:N counted from 0)")
-      ->capture_default_str();
+                  "Compute on the CPU (cpu) or on an NVIDIA GPU (cuda, or cuda:N counted from 0)");
   begin_group(verb, kOwnGroup);
 }
 
@@ -411,7 +396,7 @@ ModelOptions model_options(const CommonOptions& o) {
   if (const std::string missing = isa_missing(*isa); !missing.empty())
     fail(ErrorKind::usage, "--kernels {}: not on this machine: {}", o.kernels, missing);
   s.isa = *isa;
-  s.threads = o.threads;
+  s.threads = o.threads.value_or(0);
   const bool slice = o.scheduler_slice >= kLeastSlice && o.scheduler_slice <= kLargestSlice;
   if (!slice && o.scheduler_slice != 0) {
     fail(ErrorKind::usage, "--scheduler-slice {}: must be 0, or {} to {} microseconds",

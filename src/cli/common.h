@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -48,7 +47,7 @@ struct CommonOptions {
   std::string load_format = "auto";
   std::string reader = "auto";
   std::string kernels = "auto";
-  int threads = 0;
+  std::optional<int> threads;
   bool pin_threads = false;
   int64_t scheduler_slice = 100;  // microseconds
   int64_t block_size = 16;

@@ -14,8 +14,7 @@ void add_generation_options(CLI::App& verb, GenerationOptions& o) {
   add_sampling_options(verb, o.sampling);
   verb.add_option("--speculation", o.speculation,
                   "Guess tokens ahead and verify several in one pass, with the same result: auto "
-                  "(where weights are streamed), none, prompt_lookup")
-      ->capture_default_str();
+                  "(where weights are streamed), none, prompt_lookup");
   verb.add_option(
           "--draft-model", o.draft_model,
           "Guess tokens with this smaller model of the same vocabulary, resident within the budget")

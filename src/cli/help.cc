@@ -78,6 +78,12 @@ std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> grouped_opt
   return groups;
 }
 
+std::string default_text(const CLI::Option& option) {
+  std::string value = option.get_default_str();
+  const bool list = value.starts_with('[') && value.ends_with(']');
+  return list ? value.substr(1, value.size() - 2) : value;
+}
+
 HelpFormatter::HelpFormatter() {
   column_width(kNameColumns);
   label("OPTIONS", "options");
@@ -98,10 +104,8 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
 std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
   if (option->get_type_size() == 0 || option->get_positional()) return {};
   std::string text = fmt::format(" {}", value_word(type_and_check(*option).first));
-  std::string value = option->get_default_str();
-  if (value.starts_with('[') && value.ends_with(']')) value = value.substr(1, value.size() - 2);
-  if (!value.empty()) text += "=" + value;
-  return text;
+  const std::string value = default_text(*option);
+  return value.empty() ? text : text + "=" + value;
 }
 
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {

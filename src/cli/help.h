@@ -26,6 +26,9 @@ void begin_group(CLI::App& verb, const char* group);
 std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> grouped_options(
     const CLI::App& verb);
 
+// The value without the option; empty: none.
+std::string default_text(const CLI::Option& option);
+
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter();

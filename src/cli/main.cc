@@ -129,7 +129,7 @@ int run_main(int argc, char** argv) {
       "--version", [&] { return version_text(verbose); }, "Print the version and end");
   app.set_help_flag("-h,--help", "Print this help and end");
   app.require_subcommand(1);
-  app.option_defaults()->always_capture_default(false);
+  app.option_defaults()->always_capture_default();
   define_run(app, signals);
   define_chat(app, signals);
   define_batch(app, signals.token(), signals.shrink());

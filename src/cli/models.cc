@@ -1,6 +1,5 @@
 // sluice pull, list, show, rm: models of the Hugging Face hub, in the cache that other programs
 // use.
-#include <algorithm>
 
 #include "io/file.h"
 #include "src/base/environment.h"
@@ -198,8 +197,7 @@ void define_pull(CLI::App& app, std::stop_token stop) {
                    "Leave out the files that match this pattern; may be given several times")
       ->allow_extra_args(false);
   verb->add_option("--connections", o->connections, "Fetch this many files at once")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 64));
   verb->add_flag("--quiet", o->quiet, "Print no progress, only errors");
   verb->callback([o, stop] { run_pull(*o, stop); });
 }

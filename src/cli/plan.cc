@@ -400,17 +400,14 @@ void define_plan(CLI::App& app, std::stop_token stop) {
       "  sluice plan MODEL --quantization fp8 --json");
   add_model_options(*verb, *o);
   verb->add_option("--prompt-tokens", o->prompt_tokens, "Plan for a prompt of this many tokens")
-      ->check(CLI::Range(int64_t{1}, kMaxPositions))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, kMaxPositions));
   verb->add_option("-n,--max-tokens", o->max_tokens, "Plan for this many generated tokens")
-      ->check(CLI::Range(int64_t{0}, kMaxPositions))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{0}, kMaxPositions));
   add_generation_options(*verb, o->generation);
   add_grammar_options(*verb, o->grammar);
   verb->add_option("--max-num-seqs", o->max_num_seqs,
                    "Plan for this many sequences of that length at once")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   verb->callback([o, stop] {
     if (const int ranks = asked_ranks(*o); ranks > 1)
       o->ranks = std::make_shared<PlannedGroup>(ranks);

@@ -1,6 +1,5 @@
 // sluice render: a conversation as the text that the model gets. MODEL may hold tokenizer files
 // only.
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/units.h"

@@ -120,8 +120,7 @@ void define_report(CLI::App& app, std::stop_token stop) {
       ->type_name("FILE");
   CLI::Option* all =
       verb->add_option("--threshold", o->threshold,
-                       "Fail when a figure is worse by more than this [percent]; inf: never")
-          ->capture_default_str();
+                       "Fail when a figure is worse by more than this [percent]; inf: never");
   CLI::Option* memory = verb->add_option("--threshold-memory", o->threshold_memory,
                                          "Use this threshold for memory and bytes read");
   CLI::Option* speed = verb->add_option("--threshold-speed", o->threshold_speed,

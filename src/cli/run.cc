@@ -291,8 +291,7 @@ namespace {
 void add_conversation_options(CLI::App& verb, RunOptions& o) {
   begin_group(verb, kConversationGroup);
   verb.add_option("--reasoning", o.reasoning,
-                  "Show or hide what the model thinks before it answers")
-      ->capture_default_str();
+                  "Show or hide what the model thinks before it answers");
   verb.add_flag("--context-shift", o.context_shift,
                 "Drop the oldest turns where the conversation has no room for more");
   verb.add_flag("--no-history", o.no_history,
@@ -304,8 +303,7 @@ void add_conversation_options(CLI::App& verb, RunOptions& o) {
 void add_run_options(CLI::App& verb, const std::shared_ptr<RunOptions>& o, SignalWatch& signals) {
   begin_group(verb, kGenerationGroup);
   verb.add_option("-n,--max-tokens", o->max_tokens, "Generate at most this many tokens")
-      ->check(CLI::Range(int64_t{1}, kMaxPositions))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, kMaxPositions));
   add_generation_options(verb, o->generation);
   add_grammar_options(verb, o->grammar);
   verb.add_option("--stop", o->stop, "End before this text; may be given several times")

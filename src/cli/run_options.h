@@ -1,7 +1,6 @@
 // The options of run, and the models that they ask for.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <set>

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <string_view>
-#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/strings.h"
@@ -30,42 +29,31 @@ std::map<int32_t, float> parse_logit_bias(const std::string& text) {
 void add_sampling_options(CLI::App& verb, SamplingOptions& o) {
   SamplingParams& p = o.params;
   verb.add_option("--temperature", p.temperature,
-                  "Sample at this temperature; 0: always take the likeliest token")
-      ->capture_default_str();
-  verb.add_option("--top-k", p.top_k, "Sample from this many likeliest tokens; 0: off")
-      ->capture_default_str();
+                  "Sample at this temperature; 0: always take the likeliest token");
+  verb.add_option("--top-k", p.top_k, "Sample from this many likeliest tokens; 0: off");
   verb.add_option("--top-p", p.top_p,
-                  "Sample from the likeliest tokens that together reach this probability")
-      ->capture_default_str();
+                  "Sample from the likeliest tokens that together reach this probability");
   verb.add_option("--min-p", p.min_p,
-                  "Drop tokens below this share of the likeliest one's probability")
-      ->capture_default_str();
+                  "Drop tokens below this share of the likeliest one's probability");
   verb.add_option("--typical-p", p.typical_p,
                   "Sample from tokens nearest to the expected surprise that together reach this "
-                  "probability")
-      ->capture_default_str();
+                  "probability");
   verb.add_option("--repetition-penalty", p.repetition_penalty,
-                  "Make tokens of the prompt and the continuation less likely where above 1")
-      ->capture_default_str();
+                  "Make tokens of the prompt and the continuation less likely where above 1");
   verb.add_option("--presence-penalty", p.presence_penalty,
-                  "Subtract this from the logits of generated tokens")
-      ->capture_default_str();
+                  "Subtract this from the logits of generated tokens");
   verb.add_option("--frequency-penalty", p.frequency_penalty,
-                  "Subtract this for each occurrence of a generated token")
-      ->capture_default_str();
+                  "Subtract this for each occurrence of a generated token");
   verb.add_option("--no-repeat-ngram-size", p.no_repeat_ngram_size,
-                  "Generate no sequence of this many tokens twice; 0: off")
-      ->capture_default_str();
+                  "Generate no sequence of this many tokens twice; 0: off");
   verb.add_option("--logit-bias", o.logit_bias, "Add to the logits of tokens: 5=1.5,7=-100");
   verb.add_option("--allowed-token-ids", o.allowed_token_ids, "Generate only these tokens: 1,2,3");
   verb.add_option("--banned-token-ids", o.banned_token_ids, "Never generate these tokens: 1,2,3");
   verb.add_option("--min-tokens", p.min_tokens,
-                  "Generate at least this many tokens before an end-of-sequence or stop token")
-      ->capture_default_str();
+                  "Generate at least this many tokens before an end-of-sequence or stop token");
   verb.add_option("--stop-token-ids", o.stop_token_ids,
                   "End with one of these tokens, like an end-of-sequence token: 1,2,3");
-  verb.add_option("--seed", p.seed, "Seed the random numbers: the same seed gives the same tokens")
-      ->capture_default_str();
+  verb.add_option("--seed", p.seed, "Seed the random numbers: the same seed gives the same tokens");
   verb.add_option("--logprobs", p.logprobs,
                   "Print, with --json, the logarithm of each token's probability and this many "
                   "likeliest tokens at its position");

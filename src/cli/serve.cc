@@ -46,7 +46,7 @@ struct ServeOptions : CommonOptions {
   std::optional<std::string> chat_template;
   ToolFormat tool_format = ToolFormat::automatic;
   std::optional<std::string> pooling;
-  std::string reasoning_parser = "auto";
+  std::optional<std::string> reasoning_parser;
   int64_t max_num_seqs = 64;
   int64_t max_queue = 1024;
   int64_t max_connections = 4096;
@@ -332,11 +332,9 @@ void run(const ServeOptions& o, const std::stop_token& stop, const std::atomic<i
 
 void add_network_options(CLI::App& verb, ServeOptions& o) {
   verb.add_option("--host", o.host,
-                  "Listen at this address; any but loopback needs --api-key or --no-api-key")
-      ->capture_default_str();
+                  "Listen at this address; any but loopback needs --api-key or --no-api-key");
   verb.add_option("--port", o.port, "Listen at this port; 0 picks a free one and prints it")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
+      ->check(CLI::Range(0, 65535));
   verb.add_option(
       "--api-key", o.api_key,
       "Answer only requests with this key; set SLUICE_API_KEY instead to hide it from the "
@@ -387,20 +385,16 @@ void add_limit_options(CLI::App& verb, ServeOptions& o) {
   const auto seconds = CLI::Range(0.01, 86400.0);
   verb.add_option("--max-num-seqs", o.max_num_seqs,
                   "Run at most this many sequences at once; the budget may allow fewer")
-      ->check(count)
-      ->capture_default_str();
+      ->check(count);
   verb.add_option("--max-queue", o.max_queue,
                   "Queue at most this many further sequences; more get status 429")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   verb.add_option("--max-connections", o.max_connections,
                   "Keep at most this many connections; more get status 503")
-      ->check(count)
-      ->capture_default_str();
+      ->check(count);
   verb.add_option("--max-request-bytes", o.max_request_bytes,
                   "Refuse requests whose body is longer than this")
-      ->type_name("SIZE")
-      ->capture_default_str();
+      ->type_name("SIZE");
   verb.add_option("--request-memory", o.request_memory,
                   "Keep connections, requests and answers within this part of the budget; more get "
                   "status 503 (default: a sixteenth, 2MiB to 256MiB)")
@@ -409,16 +403,13 @@ void add_limit_options(CLI::App& verb, ServeOptions& o) {
           "--client-timeout", o.client_timeout,
           "Close a connection that neither sends its request nor takes its answer for this long "
           "[seconds]")
-      ->check(seconds)
-      ->capture_default_str();
+      ->check(seconds);
   verb.add_option("--keep-alive", o.keep_alive,
                   "Send a comment on a stream that is silent for this long [seconds]")
-      ->check(seconds)
-      ->capture_default_str();
+      ->check(seconds);
   verb.add_option("--drain-timeout", o.drain_timeout,
                   "Time that running answers have to end after a signal to stop [seconds]")
-      ->check(CLI::Range(0.0, 86400.0))
-      ->capture_default_str();
+      ->check(CLI::Range(0.0, 86400.0));
 }
 
 }  // namespace

@@ -106,6 +106,7 @@ void define_shard(CLI::App& app, std::stop_token stop) {
   add_basic_options(*verb, *o);
   verb->add_option("--tensor-parallel-size", o->tensor_parallel_size, "Cut it for this many ranks")
       ->check(CLI::Range(1, 1024))
+      ->default_str("")
       ->required();
   verb->add_option("--out", o->out, "Write the files to this new directory")
       ->type_name("DIRECTORY")

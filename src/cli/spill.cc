@@ -86,8 +86,7 @@ void define_spill(CLI::App& app, std::stop_token) {
           "Look in this directory, or auto ($XDG_CACHE_HOME/sluice/spill); may be given several "
           "times")
       ->type_name("DIRECTORY")
-      ->allow_extra_args(false)
-      ->capture_default_str();
+      ->allow_extra_args(false);
   verb->add_flag("--clear", o->clear, "Remove all files that no running process is writing");
   verb->add_flag("--json", o->json, "Print the result as one JSON object");
   verb->callback([o] { run(*o); });

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/features.h"

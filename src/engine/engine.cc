@@ -10,10 +10,6 @@
 namespace sluice {
 namespace {
 
-double seconds_between(auto from, auto to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
 std::span<float> row_span(Tensor row) { return {row.row<float>(0), static_cast<size_t>(row.cols)}; }
 
 // Throws as sampling from such logits would.

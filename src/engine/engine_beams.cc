@@ -7,17 +7,6 @@
 #include "src/engine/engine_state.h"
 
 namespace sluice {
-namespace {
-
-std::vector<int32_t> end_ids(const Request& request) {
-  std::vector<int32_t> ends = request.eos_ids;
-  ends.insert(ends.end(), request.sampling.stop_token_ids.begin(),
-              request.sampling.stop_token_ids.end());
-  return ends;
-}
-
-}  // namespace
-
 void Engine::begin_beams(Active& active) {
   active.request.lookup = false;
   active.request.draft = nullptr;
@@ -128,8 +117,8 @@ void Engine::finish(BeamGroup& group, std::vector<Output>& outputs) {
   for (int64_t i = 0; i < group.request.n; ++i) {
     RequestResult r = std::move(group.ended[static_cast<size_t>(i)].result);
     r.prefix_tokens = group.found;
-    r.queue_seconds = std::chrono::duration<double>(group.begun - group.added).count();
-    r.decode_seconds = std::chrono::duration<double>(now - group.begun).count();
+    r.queue_seconds = seconds_between(group.added, group.begun);
+    r.decode_seconds = seconds_between(group.begun, now);
     if (tokenizer_ != nullptr) {
       OutputText text(*tokenizer_, group.request.skip_special_tokens, {});
       size_t shown = r.ids.size() - (r.finish_reason == "stop" ? 1 : 0);

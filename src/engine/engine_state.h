@@ -17,6 +17,10 @@
 
 namespace sluice {
 
+inline double seconds_between(auto from, auto to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
 // The samplers' scratch, in memory that is counted.
 struct Engine::SamplingMemory {
   explicit SamplingMemory(Runner& runner)
@@ -81,10 +85,7 @@ struct Engine::Active : Job {
         sampler(request.sampling, request.eos_ids, std::move(scratch)) {
     priority = request.priority;
     if (request.sampling.grammar) {
-      std::vector<int32_t> ends = request.eos_ids;
-      const std::vector<int32_t>& stops = request.sampling.stop_token_ids;
-      ends.insert(ends.end(), stops.begin(), stops.end());
-      constraint.emplace(request.sampling.grammar, std::move(ends));
+      constraint.emplace(request.sampling.grammar, end_ids(request));
     }
     if (tokenizer != nullptr) text.emplace(*tokenizer, request.skip_special_tokens, request.stop);
     if (request.pooling) pool.emplace(*request.pooling, prompt_tokens);

@@ -1,7 +1,5 @@
 #include "src/engine/request.h"
 
-#include <algorithm>
-
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/engine/sampler.h"
@@ -9,6 +7,13 @@
 #include "src/memory/buffer.h"
 
 namespace sluice {
+
+std::vector<int32_t> end_ids(const Request& request) {
+  std::vector<int32_t> ends = request.eos_ids;
+  ends.insert(ends.end(), request.sampling.stop_token_ids.begin(),
+              request.sampling.stop_token_ids.end());
+  return ends;
+}
 
 // A request with a grammar counts scratch even if it needs none itself. The largest of all requests
 // is planned, and another request may need scratch.

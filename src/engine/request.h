@@ -38,8 +38,10 @@ inline bool wants_logprobs(const Request& request) {
   return request.sampling.logprobs || request.rank;
 }
 
-// Bytes that sampling its tokens takes beside the logits, as
-// RunShape::sampling_bytes.
+// Tokens after which a continuation ends: those of eos_ids and stop_token_ids.
+std::vector<int32_t> end_ids(const Request& request);
+
+// Bytes that sampling its tokens takes beside the logits, as RunShape::sampling_bytes.
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size);
 // Returns the part of sampling_bytes for grammars: the table of tokens, the masks, and the grammars
 // that are kept. Whole pages.

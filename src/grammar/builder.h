@@ -2,7 +2,6 @@
 // GBNF) writes into a GrammarBuilder; build() makes the immutable Grammar.
 #pragma once
 
-#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,5 @@
 #include "src/grammar/emitter.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "src/base/error.h"

@@ -1,5 +1,4 @@
 // Numbers within bounds, digit by digit.
-#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "src/grammar/schema_formats.h"
 #include "src/text/utf8.h"

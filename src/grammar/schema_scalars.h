@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "src/grammar/json_text.h"
 #include "src/grammar/languages.h"

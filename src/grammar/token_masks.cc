@@ -1,6 +1,5 @@
 #include "src/grammar/token_masks.h"
 
-#include <algorithm>
 #include <functional>
 
 #include "src/base/error.h"

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <span>
 #include <unordered_map>

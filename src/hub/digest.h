@@ -1,7 +1,6 @@
 // The hashes that name contents on the hub.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>

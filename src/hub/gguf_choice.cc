@@ -1,6 +1,5 @@
 #include "src/hub/gguf_choice.h"
 
-#include <algorithm>
 #include <regex>
 
 #include "src/base/strings.h"

@@ -1,7 +1,6 @@
 #include "src/jinja/number_format.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 

@@ -1,6 +1,5 @@
 // Parts of an expression that follow a value: subscripts, calls, filters, tests. And targets of
 // assignments.
-#include <algorithm>
 
 #include "src/jinja/expression_parser.h"
 #include "src/jinja/functions.h"

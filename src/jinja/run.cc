@@ -1,7 +1,5 @@
 #include "src/jinja/run.h"
 
-#include <algorithm>
-
 #include "src/jinja/functions.h"
 #include "src/jinja/show.h"
 

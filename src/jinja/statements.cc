@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "src/jinja/functions.h"
 #include "src/jinja/loop.h"

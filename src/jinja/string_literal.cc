@@ -1,7 +1,5 @@
 #include "src/jinja/string_literal.h"
 
-#include <algorithm>
-
 #include "src/jinja/fault.h"
 #include "src/text/utf8.h"
 

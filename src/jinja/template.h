@@ -4,11 +4,9 @@
 #pragma once
 
 #include <ctime>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "src/base/json.h"
 #include "src/jinja/run.h"

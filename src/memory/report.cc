@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <string_view>
 
 #include "src/base/error.h"
 #include "src/base/units.h"

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <sstream>
 #include <string_view>
-#include <vector>
 
 #include "src/base/units.h"
 

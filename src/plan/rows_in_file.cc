@@ -1,6 +1,5 @@
 #include "src/plan/rows_in_file.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "src/base/units.h"

@@ -1,6 +1,5 @@
 #include "src/serve/request_target.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <system_error>

@@ -1,5 +1,4 @@
 // Operations on the model of a running server: sleep, wake, exchange of weights.
-#include <algorithm>
 #include <utility>
 
 #include "src/base/error.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <system_error>
 #include <tuple>
 #include <utility>
 

@@ -7,7 +7,6 @@
 #include <charconv>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 

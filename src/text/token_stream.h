@@ -1,7 +1,6 @@
 // Token ids of a text that comes bit by bit, in memory that does not grow with the text.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>

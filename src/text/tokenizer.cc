@@ -1,7 +1,6 @@
 #include "src/text/tokenizer.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/json.h"

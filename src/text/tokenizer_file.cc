@@ -1,6 +1,5 @@
 #include "src/text/tokenizer_file.h"
 
-#include <cerrno>
 #include <system_error>
 
 #include "io/file.h"

@@ -2,7 +2,6 @@
 // as Hugging Face's model type "WordPiece".
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>

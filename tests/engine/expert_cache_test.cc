@@ -39,24 +39,12 @@ RunShape expert_shape(const Planner& planner) {
 
 // Logits of the prompt's end and of some steps after it, as bytes.
 std::string expert_outcome(LoadedModel& loaded, int64_t prompt = kExpertPrompt, int32_t first = 7) {
-  Runner& runner = loaded.runner();
-  Sequence sequence = runner.new_sequence();
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < kExpertPrompt; ++i)
     ids.push_back((i * 131 + first) %
                   static_cast<int32_t>(loaded.planner().checkpoint().spec().vocab_size));
-  std::string bytes;
-  auto keep = [&](Tensor logits) {
-    bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
-                 static_cast<size_t>(logits.cols) * sizeof(float));
-  };
-  const auto asked = std::span(ids).first(static_cast<size_t>(prompt));
-  keep(runner.logits(runner.prefill(sequence, asked, {})));
-  for (int64_t i = 0; i < kExpertSteps; ++i) {
-    const auto id = std::span(ids).subspan(static_cast<size_t>(i), 1);
-    keep(runner.logits(runner.step(sequence, id, prompt + i + 1)));
-  }
-  return bytes;
+  return test::logits_bytes(loaded.runner(), std::span(ids).first(static_cast<size_t>(prompt)),
+                            std::span(ids).first(kExpertSteps));
 }
 
 std::string resident_expert_outcome(ModelOptions options, int64_t prompt = kExpertPrompt,

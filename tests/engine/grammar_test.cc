@@ -2,7 +2,6 @@
 // beside others, preempted, and with draft tokens.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <numeric>
-#include <optional>
 
 #include "src/base/error.h"
 #include "src/base/units.h"

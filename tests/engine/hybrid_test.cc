@@ -2,7 +2,6 @@
 // by steps of few rows, and cross the link for more.
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 

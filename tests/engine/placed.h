@@ -39,6 +39,26 @@ struct Ready {
   LoadedModel model;
 };
 
+inline std::string row_bytes(Tensor row) {
+  return {reinterpret_cast<const char*>(row.row<float>(0)),
+          static_cast<size_t>(row.cols) * sizeof(float)};
+}
+
+// Logits of the prompt's end and of a step with each token of `next`, as bytes. Calls before(i)
+// ahead of step i.
+inline std::string logits_bytes(
+    Runner& runner, std::span<const int32_t> prompt, std::span<const int32_t> next = {},
+    const std::function<void(size_t)>& before = [](size_t) {}) {
+  Sequence sequence = runner.new_sequence();
+  std::string bytes = row_bytes(runner.logits(runner.prefill(sequence, prompt, {})));
+  for (size_t i = 0; i < next.size(); ++i) {
+    before(i);
+    const auto length = static_cast<int64_t>(prompt.size() + i + 1);
+    bytes += row_bytes(runner.logits(runner.step(sequence, next.subspan(i, 1), length)));
+  }
+  return bytes;
+}
+
 // Bytes beside what the process holds: the least that works, and the least with which nothing is
 // streamed. The same where nothing ever is.
 struct Needs {

@@ -2,7 +2,6 @@
 // on nothing that was asked before, and no question changes the model.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>

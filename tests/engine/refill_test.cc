@@ -74,10 +74,7 @@ class Refill : public testing::TestWithParam<const char*> {
   // The logits of the prompt's last token.
   static std::string bits(LoadedModel& loaded) {
     Runner& runner = loaded.runner();
-    Sequence sequence = runner.new_sequence();
-    Tensor logits = runner.logits(runner.prefill(sequence, prompt(runner.vocab_size()), {}));
-    return {reinterpret_cast<const char*>(logits.row<float>(0)),
-            static_cast<size_t>(logits.cols) * sizeof(float)};
+    return test::logits_bytes(runner, prompt(runner.vocab_size()));
   }
   static RequestResult generate(Engine& engine, int64_t vocab) {
     Request request;

@@ -14,6 +14,33 @@ namespace {
 
 class SpillDisk : public SpillTest {};
 
+// A load with a spill, and the sweeps after it, without a forward pass.
+class SpilledLoad {
+ public:
+  SpilledLoad(const Planner& planner, const ReadPlan& plan, Spill& spill)
+      : plan_(plan),
+        index_(planner.checkpoint().index()),
+        options_{io::ReaderKind::automatic, 2, &spill} {
+    LoadReport report;
+    LoadProgress progress;
+    residents_ = Streamer(plan_, index_, *device_, *encoder_, ledger_, measured_, options_)
+                     .load_all(report, progress, {});
+  }
+  TileStream stream() {
+    return TileStream(plan_, index_, *device_, *encoder_, ledger_, measured_, options_, {});
+  }
+
+ private:
+  const ReadPlan& plan_;
+  const io::CheckpointIndex& index_;
+  LoadOptions options_;
+  std::unique_ptr<Device> device_ = make_host_device();
+  std::unique_ptr<Encoder> encoder_ = make_cpu_encoder(Isa::automatic);
+  Ledger ledger_;
+  Measured measured_;
+  std::vector<Resident> residents_;
+};
+
 // A copy that ends while it is read: the other one has the rest.
 TEST_F(SpillDisk, ACopyThatFailsIsLeftOut) {
   test::TempDir other;
@@ -40,25 +67,16 @@ TEST_F(SpillDisk, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
     if (how == 1) fs::resize_file(only_file(), 20000);
     if (how == 2) fs::resize_file(only_file(), 0);
   };
-  auto device = make_host_device();
-  auto encoder = make_cpu_encoder(Isa::automatic);
   for (int how = 0; how < 3; ++how) {
     for (bool after_load : {false, true}) {
       outcome(options());
       Ledger ledger;
       Spill spill(plan, planner.checkpoint().index(), key, planner.options().spill, ledger);
       ASSERT_TRUE(spill.ready());
-      LoadOptions load{io::ReaderKind::automatic, 2, &spill};
       if (!after_load) lose(how);
-      Measured measured;
-      LoadReport report;
-      LoadProgress progress;
-      auto residents =
-          Streamer(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load)
-              .load_all(report, progress, {});
+      SpilledLoad load(planner, plan, spill);
       if (after_load) lose(how);
-      TileStream stream(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured,
-                        load, {});
+      TileStream stream = load.stream();
       one_pass(plan, stream);
       EXPECT_FALSE(spill.ready());
       EXPECT_EQ(outcome(options()).bits, expected);
@@ -66,20 +84,9 @@ TEST_F(SpillDisk, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
   }
 }
 
-// A load and two passes, without a forward pass.
 StreamReport two_passes(Planner& planner, const ReadPlan& plan, Spill& spill) {
-  auto device = make_host_device();
-  auto encoder = make_cpu_encoder(Isa::automatic);
-  Ledger ledger;
-  LoadOptions load{io::ReaderKind::automatic, 2, &spill};
-  Measured measured;
-  LoadReport report;
-  LoadProgress progress;
-  auto residents =
-      Streamer(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load)
-          .load_all(report, progress, {});
-  TileStream stream(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load,
-                    {});
+  SpilledLoad load(planner, plan, spill);
+  TileStream stream = load.stream();
   one_pass(plan, stream);
   one_pass(plan, stream);
   return stream.report();
@@ -150,8 +157,6 @@ TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
   const ReadPlan plan =
       compile(planner.checkpoint().model(), planner.checkpoint().index(), quantize,
               {256 * KiB, MiB}, choose_placement(all, {all.storage_bytes() / 3}));
-  auto device = make_host_device();
-  auto encoder = make_cpu_encoder(Isa::automatic);
   std::string expected;
   for (Role role : {Role::none, Role::load, Role::sweep, Role::lookup}) {
     SCOPED_TRACE(static_cast<int>(role));
@@ -173,19 +178,12 @@ TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
       flip(file, *at);
       fs::last_write_time(file, time);  // as a disk does it
     };
-    const LoadOptions load{io::ReaderKind::automatic, 2, &spill};
     damage(Role::load);
-    Measured measured;
-    LoadReport report;
-    LoadProgress progress;
-    auto residents =
-        Streamer(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load)
-            .load_all(report, progress, {});
+    SpilledLoad load(planner, plan, spill);
     EXPECT_EQ(spill.ready(), role != Role::load);
     damage(Role::sweep);
     damage(Role::lookup);
-    TileStream stream(plan, planner.checkpoint().index(), *device, *encoder, ledger, measured, load,
-                      {});
+    TileStream stream = load.stream();
     const std::string got = contents(plan, stream);
     if (role == Role::none) expected = got;
     EXPECT_TRUE(got == expected);

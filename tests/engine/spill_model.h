@@ -106,18 +106,9 @@ class SpillTest : public testing::Test {
 
   // The logits of the prompt's last token and of some steps.
   static std::string generate(Runner& runner) {
-    Sequence sequence = runner.new_sequence();
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < kPrompt; ++i) ids.push_back((i * 131 + 7) % 5000);
-    std::string bits;
-    auto keep = [&](Tensor logits) {
-      bits.append(reinterpret_cast<const char*>(logits.row<float>(0)),
-                  static_cast<size_t>(logits.cols) * sizeof(float));
-    };
-    keep(runner.logits(runner.prefill(sequence, ids, {})));
-    for (int64_t i = 0; i < kSteps; ++i)
-      keep(runner.logits(runner.step(sequence, std::span(ids).first(1), kPrompt + i + 1)));
-    return bits;
+    return test::logits_bytes(runner, ids, std::vector<int32_t>(kSteps, ids.front()));
   }
 
   fs::path only_file() const {

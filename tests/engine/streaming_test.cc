@@ -52,10 +52,7 @@ std::vector<int32_t> prompt_ids(const Planner& planner) {
 // generation and out of it.
 std::string outcome(LoadedModel& loaded) {
   std::string bytes;
-  auto keep = [&](Tensor logits) {
-    bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
-                 static_cast<size_t>(logits.cols) * sizeof(float));
-  };
+  auto keep = [&](Tensor logits) { bytes += test::row_bytes(logits); };
   Runner& runner = loaded.runner();
   Sequence sequence = runner.new_sequence();
   std::vector<int32_t> ids = prompt_ids(loaded.planner());
@@ -206,17 +203,11 @@ TEST(Streaming, ExpertsHaveTheSameBitsWhereverRulesPutThem) {
 // The outcome of a run whose budget is lowered between steps, if there is a `random`.
 std::string shrinking_outcome(LoadedModel& loaded, test::Random* random) {
   Planner& planner = loaded.planner();
-  std::string bytes;
-  auto keep = [&](Tensor logits) {
-    bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
-                 static_cast<size_t>(logits.cols) * sizeof(float));
-  };
-  Runner& runner = loaded.runner();
-  Sequence sequence = runner.new_sequence();
-  std::vector<int32_t> ids = prompt_ids(loaded.planner());
+  const std::vector<int32_t> ids = prompt_ids(planner);
   // The last budget is the smallest, so that every model ends streaming.
-  auto lower = [&](bool last) {
+  auto lower = [&](size_t step) {
     if (random == nullptr) return;
+    const bool last = step + 1 == kSteps;
     uint64_t least = planner.smallest(shape_of(planner)).needed();
     uint64_t spare = planner.machine().budget() - std::min(planner.machine().budget(), least);
     double share = last ? 1.0 : random->uniform();
@@ -224,14 +215,7 @@ std::string shrinking_outcome(LoadedModel& loaded, test::Random* random) {
                   static_cast<uint64_t>(share * static_cast<double>(spare)));
     EXPECT_LE(planner.machine().ledger().used(Place::host), planner.machine().budget());
   };
-  Tensor last = runner.prefill(sequence, ids, {});
-  keep(runner.logits(last));
-  for (int64_t i = 0; i < kSteps; ++i) {
-    lower(i + 1 == kSteps);
-    auto id = std::span(ids).subspan(static_cast<size_t>(i), 1);
-    keep(runner.logits(runner.step(sequence, id, kStreamedPrompt + i + 1)));
-  }
-  return bytes;
+  return test::logits_bytes(loaded.runner(), ids, std::span(ids).first(kSteps), lower);
 }
 
 TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {

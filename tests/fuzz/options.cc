@@ -1,5 +1,4 @@
 // Values of options that are more than a word: sizes, ids, biases, places.
-#include <cmath>
 
 #include "src/base/units.h"
 #include "src/cli/common.h"

@@ -2,7 +2,6 @@
 // (tests/data/grammar/make_golden.py)
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <fstream>
 
 #include "src/base/json.h"

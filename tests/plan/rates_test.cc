@@ -5,7 +5,6 @@
 #include <cmath>
 #include <fstream>
 #include <random>
-#include <vector>
 
 #include "io/file.h"
 #include "src/base/json.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <numeric>
 #include <thread>
 
 #include "src/serve/batch/batch_output.h"

@@ -3,7 +3,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "src/base/json.h"
 #include "src/text/byte_alphabet.h"

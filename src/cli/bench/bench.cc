@@ -22,10 +22,10 @@ namespace {
 constexpr int64_t kShortPrompt = 16;  // which costs nothing beside the weights
 
 struct BenchOptions : CommonOptions {
-  int64_t tokens = 0;
-  int64_t prompt_tokens = kShortPrompt;
-  int64_t repeats = 0;
-  int64_t max_num_seqs = 1;
+  std::optional<int64_t> tokens;
+  std::optional<int64_t> prompt_tokens;
+  std::optional<int64_t> repeats;
+  std::optional<int64_t> max_num_seqs;
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -176,8 +176,7 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
   Planner planner(model_options(o));
   const uint64_t baseline = process_rss();
   std::optional<LoadedModel> model;
-  const std::vector<LoadRound> rounds =
-      load_rounds(o, planner, model, std::max<int64_t>(o.repeats, 1), stop);
+  const std::vector<LoadRound> rounds = load_rounds(o, planner, model, o.repeats.value_or(1), stop);
   RunReport report("bench load", o, *model, Json::object());
   report.save(stop);
   const LoadReport& load = model->report();
@@ -330,9 +329,9 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
   Planner planner(model_options(o));
-  int64_t tokens = o.tokens > 0 ? o.tokens : 32;
-  int64_t count = o.max_num_seqs;
-  const int64_t prompt = o.prompt_tokens;
+  int64_t tokens = o.tokens.value_or(32);
+  int64_t count = o.max_num_seqs.value_or(1);
+  const int64_t prompt = o.prompt_tokens.value_or(kShortPrompt);
   if (prompt + tokens > planner.max_model_len())
     fail(ErrorKind::usage, "--prompt-tokens {} and --tokens {} are more than the model's {}",
          prompt, tokens, planner.max_model_len());
@@ -382,8 +381,8 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
   Planner planner(model_options(o));
-  int64_t tokens = std::min(o.tokens > 0 ? o.tokens : 512, planner.max_model_len());
-  int64_t repeats = o.repeats > 0 ? o.repeats : 3;
+  int64_t tokens = std::min(o.tokens.value_or(512), planner.max_model_len());
+  int64_t repeats = o.repeats.value_or(3);
   const RunShape shape = planner.run_shape(tokens, tokens, 1);
   LoadedModel model = load_with_progress(planner, planner.place(shape), o, stop);
   Runner& runner = model.runner();

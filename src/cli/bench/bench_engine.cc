@@ -14,11 +14,11 @@ namespace sluice::cli {
 namespace {
 
 struct EngineOptions : CommonOptions {
-  int64_t requests = 0;
+  std::optional<int64_t> requests;
   int64_t max_num_seqs = 16;
   int64_t prompt_tokens = 128;
   int64_t tokens = 32;
-  int64_t num_beams = 0;
+  std::optional<int64_t> num_beams;
 };
 
 // Lengths between a half and one and a half of the mean, the same in every run.
@@ -75,20 +75,21 @@ Json percentiles_json(std::vector<double> values) {
 void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
-  if (o.num_beams > o.max_num_seqs) {
+  const int64_t beams = o.num_beams.value_or(0);
+  if (beams > o.max_num_seqs) {
     fail(ErrorKind::usage,
-         "--num-beams {}: a request's beams run together, and --max-num-seqs is {}", o.num_beams,
+         "--num-beams {}: a request's beams run together, and --max-num-seqs is {}", beams,
          o.max_num_seqs);
   }
   Planner planner(model_options(o));
   int64_t vocab = planner.checkpoint().spec().vocab_size;
-  int64_t count = o.requests > 0 ? o.requests : 2 * o.max_num_seqs;
+  int64_t count = o.requests.value_or(2 * o.max_num_seqs);
   std::vector<Request> requests;
   requests.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     requests.push_back(
         some_request(i, some_length(o.prompt_tokens, i), some_length(o.tokens, i), vocab));
-    requests.back().beams.width = o.num_beams;
+    requests.back().beams.width = beams;
   }
   BatchNeeds needs;
   for (const Request& r : requests) needs.add(r, std::ssize(r.prompt), 1, 0, planner);
@@ -107,7 +108,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
               {"ratio", all.rate() / alone.rate()},
               {"requests", count},
               {"max_num_seqs", o.max_num_seqs},
-              {"num_beams", o.num_beams},
+              {"num_beams", beams},
               {"most_running", s.most_running},
               {"prompt_tokens", s.prompt_tokens},
               {"generated_tokens", s.generated_tokens},
@@ -140,18 +141,15 @@ void define_bench_engine(CLI::App& bench, std::stop_token stop) {
   CLI::App* verb = bench.add_subcommand("engine", "Run many requests at once, beside one alone");
   add_model_options(*verb, *o);
   verb->add_option("--max-num-seqs", o->max_num_seqs, "Run this many sequences at once")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 4096));
   verb->add_option("--requests", o->requests,
                    "Run this many requests in all (default: twice --max-num-seqs)")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--prompt-tokens", o->prompt_tokens,
                    "Give prompts of this many tokens in the mean")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--tokens", o->tokens, "Generate this many tokens a request in the mean")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
+      ->check(CLI::Range(2, 1 << 20));
   verb->add_option("--num-beams", o->num_beams,
                    "Search with this many beams in each request (default: greedy)")
       ->check(CLI::Range(int64_t{1}, kMostBeams));

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <stop_token>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -126,11 +125,12 @@ bool Chat::drop(const std::string& rest) {
 // By the options of the command line, so that names, values and refusals are the same.
 bool Chat::set(const std::string& rest) {
   CLI::App options;
+  options.option_defaults()->always_capture_default();
   SamplingOptions sampling;
   sampling.params = sampling_;
   int64_t max_tokens = max_tokens_;
   add_sampling_options(options, sampling);
-  options.add_option("--max-tokens", max_tokens)->capture_default_str();
+  options.add_option("--max-tokens", max_tokens);
   options.remove_option(options.get_option("--logprobs"));
   const size_t end = std::min(rest.find_first_of(" \t="), rest.size());
   std::string name = rest.substr(0, end);

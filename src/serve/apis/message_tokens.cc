@@ -1,6 +1,5 @@
 #include "src/serve/apis/message_tokens.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "src/text/utf8.h"

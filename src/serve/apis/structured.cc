@@ -1,6 +1,5 @@
 #include "src/serve/apis/structured.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "src/base/json.h"
 #include "src/engine/logprobs.h"
