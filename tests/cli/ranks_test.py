@@ -167,8 +167,8 @@ class RanksTest(Case):
             self.assertEqual(sorted(os.listdir(folder)), ["cut", "large"])
 
     def test_a_rank_that_does_not_come_is_named(self):
-        for args in [], ["in-a-step"]:
-            launcher = subprocess.Popen([*launch(3 - len(args))[:-1], os.environ["SLUICE_LATE_RANK"], *args],
+        for what, ranks in {"meet": 3, "receive": 2, "sum": 3}.items():
+            launcher = subprocess.Popen([*launch(ranks)[:-1], os.environ["SLUICE_LATE_RANK"], what],
                                         stderr=subprocess.PIPE, text=True)
             with launcher, launcher.stderr:
                 begin = time.monotonic()
