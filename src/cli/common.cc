@@ -314,8 +314,7 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
   verb.add_flag("--enable-expert-parallel", o.enable_expert_parallel,
                 "Give each rank whole experts, instead of a part of each");
   verb.add_option("--rank-timeout", o.rank_timeout,
-                  "End the run when a rank is this many seconds later than the others, before the "
-                  "model is loaded or in a pipeline")
+                  "End the run when a rank is this many seconds later than the others")
       ->check(CLI::Range(1, 1000000));
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,37 +12,83 @@
 #include "io/checkpoint/read_tensors.h"
 #include "io/checkpoint/safetensors_writer.h"
 #include "src/base/error.h"
-#include "src/plan/bind.h"
+#include "src/base/units.h"
+#include "src/plan/lay_out.h"
 
 namespace sluice {
 namespace {
 
+// A piece in one of the tensors that its matrix is stored in. `unit` neighbouring outputs have
+// `unit_bytes` bytes that belong together: of each of the tensor's rows, or, where a row is one
+// input's or some inputs', of that row.
 struct Part {
-  const io::StoredTensor* stored = nullptr;
+  const TensorPlan* tensor = nullptr;
   const Piece* piece = nullptr;
-  uint64_t begin = 0;  // file offset of its matrix
+  uint64_t begin = 0;      // file offset of its matrix
+  bool across = false;     // a row has a part of every output
+  uint64_t row_bytes = 0;  // of the tensor
+  int64_t first_row = 0;   // across: the rows of this rank's inputs
+  int64_t rows = 0;
+  int64_t unit = 1;
+  uint64_t unit_bytes = 0;
+  uint64_t skip = 0;  // of a row before this rank's inputs
 
-  int64_t first() const {
-    return piece->stored_output(piece->vector ? piece->cut.col : piece->cut.row);
-  }
+  const io::StoredTensor& stored() const { return *tensor->stored; }
+  int64_t first() const { return piece->vector ? piece->cut.col : piece->cut.row; }
   int64_t outputs() const { return piece->vector ? piece->cut.cols : piece->cut.rows; }
+  int64_t units() const { return ceil_div(outputs(), unit); }
 };
 
-// A tensor of a rank's file. Parts of a stack have the order of its first dimension, and those of a
-// matrix that of its outputs: read_own_tensors() finds them so.
+// A tensor of a rank's file: parts, or all of one, or numbers that are written in its place. Parts
+// of a stack have the order of its first dimension, and those of a matrix that of its outputs:
+// read_own_tensors() finds them so.
 struct RankTensor {
   std::string name;
   std::vector<Part> parts;
+  const io::StoredTensor* whole = nullptr;
+  std::vector<int32_t> numbers = {};
 
+  const io::StoredTensor& stored() const {
+    return whole != nullptr ? *whole : parts.front().stored();
+  }
   int64_t index(size_t part) const { return parts[part].piece->view.index.value_or(0); }
   Shape shape() const;
 };
 
+// The shape of parts of a matrix that is not stored as its elements.
+Shape kept_shape(const RankTensor& tensor, int64_t units) {
+  const Part& first = tensor.parts.front();
+  const Shape& stored = first.stored().shape;
+  const StoredType& type = stored_type(first.stored().dtype);
+  const auto elements = [&](uint64_t bytes) {
+    return static_cast<int64_t>(bytes / static_cast<uint64_t>(type.block_bytes)) *
+           type.block_elements;
+  };
+  if (first.across) return {first.rows, units * elements(first.unit_bytes)};
+  Shape shape;
+  const int outputs = first.piece->view.index ? 1 : 0;
+  if (outputs == 1) shape.push_back(tensor.index(tensor.parts.size() - 1) + 1);
+  int64_t inner = 1;
+  for (int d = outputs + 1; d < stored.size(); ++d) inner *= stored[d];
+  const bool by_rows = inner == elements(first.row_bytes);
+  if (!by_rows) return {units * elements(first.unit_bytes)};  // one after another
+  shape.push_back(units);
+  const int64_t kept = elements(first.unit_bytes);
+  for (int d = outputs + 1; d < stored.size(); ++d)
+    shape.push_back(d == outputs + 1 ? stored[d] * kept / inner : stored[d]);
+  return shape;
+}
+
 Shape RankTensor::shape() const {
+  if (whole != nullptr) return numbers.empty() ? whole->shape : Shape{std::ssize(numbers)};
   const Piece& first = *parts.front().piece;
   Shape shape;
-  int64_t outputs = 0;
-  for (size_t i = 0; i < parts.size() && index(i) == index(0); ++i) outputs += parts[i].outputs();
+  int64_t outputs = 0, units = 0;
+  for (size_t i = 0; i < parts.size() && index(i) == index(0); ++i) {
+    outputs += parts[i].outputs();
+    units += parts[i].units();
+  }
+  if (parts.front().tensor->matrix->kept) return kept_shape(*this, units);
   if (first.view.index) shape.push_back(index(parts.size() - 1) + 1);
   if (!first.vector) {
     shape.push_back(first.view.transposed ? first.cut.cols : outputs);
@@ -49,13 +96,13 @@ Shape RankTensor::shape() const {
     return shape;
   }
   // Such as [channels, 1, width] of a convolution.
-  const Shape& stored = parts.front().stored->shape;
+  const Shape& stored = parts.front().stored().shape;
   int64_t row = 1;
   const int inner = first.view.index ? 2 : 1;
   for (int d = inner; d < stored.size(); ++d) row *= stored[d];
-  const bool whole = outputs % row == 0;
-  shape.push_back(whole ? outputs / row : outputs);
-  for (int d = inner; whole && d < stored.size(); ++d) shape.push_back(stored[d]);
+  const bool has_rows = outputs % row == 0;
+  shape.push_back(has_rows ? outputs / row : outputs);
+  for (int d = inner; has_rows && d < stored.size(); ++d) shape.push_back(stored[d]);
   return shape;
 }
 
@@ -74,37 +121,169 @@ std::string joined_name(const Param& param) {
   return path;
 }
 
-std::vector<RankTensor> tensors_of(const Binding& binding) {
-  std::vector<RankTensor> all;
-  std::map<std::string, size_t> by_name;
-  for (const TensorPlan& t : binding.tensors) {
-    const Param& param = *binding.params[t.param];
-    const Piece& piece = param.pieces[t.piece];
-    if (t.matrix->kept || t.matrix->planes.size() > 1)
-      fail(ErrorKind::refused, "{} is stored quantized: only plain weights are cut into files",
-           piece.source);
+// Finds a part of elements.
+void find_elements(Part& part) {
+  const Piece& piece = *part.piece;
+  const auto element = static_cast<uint64_t>(dtype_bytes(part.stored().dtype));
+  part.across = part.tensor->transposed && !piece.vector;
+  part.unit_bytes = element;
+  if (part.across) {
+    const Shape& shape = part.stored().shape;
+    part.row_bytes = static_cast<uint64_t>(shape[shape.size() - 1]) * element;
+    part.first_row = piece.cut.col;
+    part.rows = piece.cut.cols;
+  } else if (piece.vector) {
+    part.row_bytes = element;
+  } else {
+    part.row_bytes = static_cast<uint64_t>(piece.cols) * element;
+    part.unit_bytes = static_cast<uint64_t>(piece.cut.cols) * element;
+    part.skip = static_cast<uint64_t>(piece.cut.col) * element;
+  }
+}
+
+// Finds a part of a plane whose rows are inputs. A unit is whole words.
+void find_across(Part& part) {
+  const StoredPlane& plane = part.tensor->plane();
+  const Cut& cut = part.piece->cut;
+  const io::StoredTensor& stored = part.stored();
+  part.across = true;
+  part.row_bytes = stored.bytes / static_cast<uint64_t>(stored.shape[0]);
+  part.first_row = cut.col / plane.run_inputs * plane.run_rows;
+  part.rows = ceil_div(cut.cols, plane.run_inputs) * plane.run_rows;
+  const auto outputs = static_cast<uint64_t>(part.tensor->matrix->outputs);
+  const uint64_t words = outputs * static_cast<uint64_t>(dtype_bytes(stored.dtype));
+  const uint64_t unit = words / std::gcd(part.row_bytes, words);
+  part.unit = static_cast<int64_t>(unit);
+  part.unit_bytes = part.row_bytes * unit / outputs;
+}
+
+[[noreturn]] void refuse_part(const Part& part) {
+  fail(ErrorKind::refused,
+       "{} cannot be cut into files for so many ranks, as numbers of it belong to weights of two "
+       "ranks; its ranks can read the whole checkpoint",
+       part.stored().name);
+}
+
+uint64_t element_bytes(const Part& part) {
+  return static_cast<uint64_t>(stored_type(part.stored().dtype).block_bytes);
+}
+
+// Finds a part of a plane whose rows are outputs, or some outputs.
+void find_rows(Part& part) {
+  const TensorPlan& t = *part.tensor;
+  const StoredPlane& plane = t.plane();
+  const Piece& piece = *part.piece;
+  part.unit = plane.row_outputs;
+  part.row_bytes = part.unit_bytes = stored_row_bytes(t);
+  const uint64_t element = element_bytes(part);
+  if (piece.cut.cols == piece.cols || part.row_bytes == element) return;
+  if (plane.flat > 0 && part.unit > 1) refuse_part(part);
+  const auto all = static_cast<uint64_t>(piece.cols), first = static_cast<uint64_t>(piece.cut.col),
+             count = static_cast<uint64_t>(piece.cut.cols);
+  if (plane.plane == Plane::codes) {
+    part.skip = part.row_bytes * first / all;
+    part.unit_bytes = part.row_bytes * count / all;
+    return;
+  }
+  const auto group = static_cast<uint64_t>(t.matrix->kept->scale_cols);
+  part.skip = first / group * element;
+  part.unit_bytes = ceil_div(count, group) * element;
+}
+
+// Refuses a part that ends, or begins, within a unit, unless the matrix ends there.
+void check_units(const Part& part) {
+  if (part.unit == 1) return;
+  const Piece& piece = *part.piece;
+  const int64_t begin = piece.stored_output(part.first()), end = begin + part.outputs();
+  // The last numbers of a tensor may be fewer where they follow one another.
+  const bool is_whole = part.tensor->plane().flat == 0 || part.row_bytes == element_bytes(part);
+  const bool may_end = end == part.tensor->matrix->outputs && is_whole;
+  if (piece.runs() > 1 || begin % part.unit != 0 || (end % part.unit != 0 && !may_end))
+    refuse_part(part);
+}
+
+Part part_of(const ReadPlan& plan, const TensorPlan& t) {
+  Part part{.tensor = &t, .piece = &plan.params[t.param].param->pieces[t.piece]};
+  part.begin = t.matrix_begin(*part.piece);
+  if (!t.matrix->kept) {
+    find_elements(part);
+  } else if (t.plane().input_major()) {
+    find_across(part);
+  } else {
+    find_rows(part);
+  }
+  return part;
+}
+
+// The tensors of a rank's file.
+class RankTensors {
+ public:
+  explicit RankTensors(const ReadPlan& plan) : plan_(plan) {}
+
+  void add(const TensorPlan& t) {
+    const Part part = part_of(plan_, t);
     if (t.stored->column_major)
       fail(ErrorKind::refused, "{} is stored with its dimensions exchanged: save it as safetensors",
-           piece.source);
-    std::string name = joined_name(param);
-    if (name.empty()) name = piece.source;
-    const auto [at, is_new] = by_name.try_emplace(name, all.size());
-    if (is_new) all.push_back({std::move(name), {}});
-    all[at->second].parts.push_back({t.stored, &piece, t.matrix_begin(piece)});
+           t.stored->name);
+    if (t.source == 0) add_small(part);
+    if (part.unit == 0) return add_whole(*t.stored);
+    check_units(part);
+    const std::string joined = t.matrix->kept ? "" : joined_name(*plan_.params[t.param].param);
+    of(joined.empty() ? t.stored->name : joined).parts.push_back(part);
   }
-  for (RankTensor& tensor : all) {
-    const bool one_source = std::ranges::all_of(
-        tensor.parts, [&](const Part& p) { return p.stored == tensor.parts.front().stored; });
+  void add_whole(const io::StoredTensor& stored) { of(stored.name).whole = &stored; }
+  // Sorted, so that all are aligned.
+  std::vector<RankTensor> take() &&;
+
+ private:
+  RankTensor& of(const std::string& name) {
+    const auto [at, is_new] = by_name_.try_emplace(name, all_.size());
+    if (is_new) all_.push_back({name, {}});
+    return all_[at->second];
+  }
+  // Tensors of a matrix that no plane is. The groups of a rank's inputs count from its first.
+  void add_small(const Part& part) {
+    const StoredMatrix& matrix = *part.tensor->matrix;
+    for (const io::StoredTensor* small : matrix.small) add_whole(*small);
+    if (matrix.groups == nullptr) return;
+    add_whole(*matrix.groups);
+    const Piece& piece = *part.piece;
+    if (piece.cut.cols == piece.cols) return;
+    std::vector<int32_t> groups(static_cast<size_t>(piece.cut.cols));
+    for (size_t i = 0; i < groups.size(); ++i)
+      groups[i] = static_cast<int32_t>(static_cast<int64_t>(i) / matrix.kept->scale_cols);
+    of(matrix.groups->name).numbers = std::move(groups);
+  }
+
+  const ReadPlan& plan_;
+  std::vector<RankTensor> all_;
+  std::map<std::string, size_t> by_name_;
+};
+
+std::vector<RankTensor> RankTensors::take() && {
+  for (RankTensor& tensor : all_) {
+    const bool one_source = std::ranges::all_of(tensor.parts, [&](const Part& p) {
+      return p.tensor->stored == tensor.parts.front().tensor->stored;
+    });
     if (!one_source) continue;  // they are in their order
     std::ranges::stable_sort(tensor.parts, {}, [](const Part& p) {
-      return std::pair(p.piece->view.index.value_or(0), p.first());
+      return std::pair(p.piece->view.index.value_or(0), p.piece->stored_output(p.first()));
     });
   }
-  // So that all are aligned.
-  std::ranges::stable_sort(all, std::greater{}, [](const RankTensor& t) {
-    return dtype_bytes(t.parts.front().stored->dtype);
-  });
-  return all;
+  std::ranges::stable_sort(all_, std::greater{},
+                           [](const RankTensor& t) { return dtype_bytes(t.stored().dtype); });
+  return std::move(all_);
+}
+
+std::vector<RankTensor> tensors_of(const ReadPlan& plan, const Model& model,
+                                   const io::CheckpointIndex& index) {
+  RankTensors tensors(plan);
+  for (const TensorPlan& t : plan.tensors) tensors.add(t);
+  for (const KvScaleNames& names : model.root->kv_scale_names())
+    for (const auto* list : {&names.key, &names.value})
+      for (const std::string& name : *list)
+        if (const io::StoredTensor* scale = index.find(name)) tensors.add_whole(*scale);
+  return std::move(tensors).take();
 }
 
 // Copies bytes of the checkpoint's files, of which neighbours are read at once.
@@ -115,6 +294,7 @@ class Copier {
     for (const io::CheckpointFile& file : index.files()) files_.emplace_back(file);
   }
   void use(io::SafetensorsWriter& out) { out_ = &out; }
+  void write(std::span<const std::byte> bytes) { out_->write(bytes); }
 
   void copy(uint32_t file, uint64_t offset, uint64_t bytes) {
     if (bytes_ > 0 && file == file_ && offset == offset_ + bytes_) {
@@ -146,33 +326,28 @@ class Copier {
   uint64_t offset_ = 0, bytes_ = 0;
 };
 
-// The stored outputs of a part; where it is transposed, their elements of one input.
-void copy_outputs(const Part& part, int64_t input, Copier& copier) {
-  const io::StoredTensor& stored = *part.stored;
-  const Piece& piece = *part.piece;
-  const auto element = static_cast<uint64_t>(dtype_bytes(stored.dtype));
-  const int64_t first = piece.vector ? piece.cut.col : piece.cut.row;
-  const bool elements = piece.vector || piece.view.transposed;
-  for (int64_t o = first; o < first + part.outputs(); ++o) {
-    const int64_t output = piece.stored_output(o);
-    const int64_t at = piece.view.transposed
-                           ? input * stored.shape[stored.shape.size() - 1] + output
-                       : piece.vector ? output
-                                      : output * piece.cols + piece.cut.col;
-    copier.copy(stored.file, part.begin + static_cast<uint64_t>(at) * element,
-                elements ? element : static_cast<uint64_t>(piece.cut.cols) * element);
+// The units of a part; where rows go across, those of the rank's row `row`.
+void copy_units(const Part& part, int64_t row, Copier& copier) {
+  for (int64_t o = part.first(); o < part.first() + part.outputs(); o += part.unit) {
+    const auto at = static_cast<uint64_t>(part.piece->stored_output(o) / part.unit);
+    const uint64_t offset =
+        part.across
+            ? static_cast<uint64_t>(part.first_row + row) * part.row_bytes + at * part.unit_bytes
+            : at * part.row_bytes + part.skip;
+    copier.copy(part.stored().file, part.begin + offset, part.unit_bytes);
   }
 }
 
 void copy_tensor(const RankTensor& tensor, Copier& copier) {
+  if (!tensor.numbers.empty()) return copier.write(std::as_bytes(std::span(tensor.numbers)));
+  if (tensor.whole != nullptr)
+    copier.copy(tensor.whole->file, tensor.whole->offset, tensor.whole->bytes);
   for (size_t begin = 0, end = 0; begin < tensor.parts.size(); begin = end) {
     while (end < tensor.parts.size() && tensor.index(end) == tensor.index(begin)) ++end;
     const auto parts = std::span(tensor.parts).subspan(begin, end - begin);
-    const Piece& piece = *parts.front().piece;
-    const bool across = piece.view.transposed && !piece.vector;
-    const int64_t inputs = across ? piece.cut.cols : 1;
-    for (int64_t i = 0; i < inputs; ++i)
-      for (const Part& part : parts) copy_outputs(part, piece.cut.col + i, copier);
+    const int64_t rows = parts.front().across ? parts.front().rows : 1;
+    for (int64_t row = 0; row < rows; ++row)
+      for (const Part& part : parts) copy_units(part, row, copier);
   }
   copier.flush();
 }
@@ -186,13 +361,12 @@ std::string sharded_state_file(int rank) {
 void write_sharded_state(Model& model, const io::CheckpointIndex& index,
                          const std::filesystem::path& file, std::span<std::byte> block,
                          const std::stop_token& stop) {
-  const Binding binding = bind_tensors(model, index);
-  const std::vector<RankTensor> tensors = tensors_of(binding);
+  const ReadPlan plan = lay_out(model, index, {}, Origin::checkpoint);
+  const std::vector<RankTensor> tensors = tensors_of(plan, model, index);
   const std::span<std::byte> written = block.first(block.size() / 2);
   Copier copier(index, block.subspan(written.size()), stop);
   const auto described = [&](size_t i) {
-    return io::TensorToWrite{tensors[i].name, tensors[i].parts.front().stored->dtype,
-                             tensors[i].shape()};
+    return io::TensorToWrite{tensors[i].name, tensors[i].stored().dtype, tensors[i].shape()};
   };
   io::SafetensorsWriter out(file, tensors.size(), described, written, stop);
   copier.use(out);

@@ -1,6 +1,7 @@
 // A checkpoint cut for so many ranks (vLLM's sharded_state): each rank has files of its own, whose
-// tensors are its parts. They have the names of the checkpoint's; but q, k and v are one tensor,
-// qkv_proj, and gate and up another, gate_up_proj, as in vLLM.
+// tensors are its parts, in the format of the checkpoint. They have the names of the checkpoint's;
+// but q, k and v of plain elements are one tensor, qkv_proj, and gate and up another, gate_up_proj,
+// as in vLLM.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ namespace sluice {
 // The name of a rank's file.
 std::string sharded_state_file(int rank);
 // Writes the file of the model's rank. `model` has been built for that rank from the tensors of
-// `index`. `block`: for what is copied. Throws Error(refused) for weights that are stored
-// quantized, Error(runtime) where files cannot be read or written.
+// `index`. `block`: for what is copied. Throws Error(refused) where a rank would have
+// a part of a number that weights share, Error(runtime) where files cannot be read or written.
 void write_sharded_state(Model& model, const io::CheckpointIndex& index,
                          const std::filesystem::path& file, std::span<std::byte> block,
                          const std::stop_token& stop);

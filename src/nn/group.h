@@ -25,7 +25,8 @@ struct OtherRankFailed : Error {
   OtherRankFailed() : Error(ErrorKind::runtime, "another rank has failed") {}
 };
 
-// One thread at a time may call a group.
+// One thread at a time may call a group. A call that waits for a rank may give up on one that does
+// not come: Error(runtime), and the group is broken.
 class Group {
  public:
   virtual ~Group() = default;
@@ -51,7 +52,7 @@ class Group {
     return values;
   }
   // The same as all_gather() where ranks may come minutes apart: it leaves the processor to others
-  // meanwhile, and may give up on a rank that does not come: Error(runtime).
+  // meanwhile.
   virtual std::span<const std::byte> meet(std::span<const std::byte> own) const {
     return all_gather(own);
   }
@@ -59,8 +60,7 @@ class Group {
   // as long. Each list lies in one block of memory, of less than 2 GiB.
   virtual void all_to_all(std::span<const std::span<const std::byte>> to,
                           std::span<const std::span<std::byte>> from) const = 0;
-  // Sends bytes to a rank, which receives as many: less than 2 GiB. receive() may give up on a rank
-  // as meet() does.
+  // Sends bytes to a rank, which receives as many: less than 2 GiB.
   virtual void send(int to, std::span<const std::byte> bytes) const = 0;
   virtual void receive(int from, std::span<std::byte> bytes) const = 0;
   // Rank 0 tells a message to all others, which hear it. They wait for as long as it takes;

@@ -28,16 +28,10 @@ struct MpiGroup::Library {
   int (*finalize)() = nullptr;
   int (*comm_rank)(Handle, int*) = nullptr;
   int (*comm_size)(Handle, int*) = nullptr;
-  int (*all_gather)(const void*, int, Handle, void*, int, Handle, Handle) = nullptr;
   int (*begin_send)(const void*, int, Handle, int, int, Handle, Handle*) = nullptr;
   int (*begin_receive)(void*, int, Handle, int, int, Handle, Handle*) = nullptr;
-  int (*all_to_all)(const void*, const int*, const int*, Handle, void*, const int*, const int*,
-                    Handle, Handle) = nullptr;
-  int (*broadcast)(void*, int, Handle, int, Handle) = nullptr;
-  int (*begin_broadcast)(void*, int, Handle, int, Handle, Handle*) = nullptr;
   int (*test_all)(int, Handle*, int*, void*) = nullptr;
   int (*is_done)(Handle, int*, void*) = nullptr;
-  int (*wait)(Handle*, void*) = nullptr;
   int (*abort)(Handle, int) = nullptr;
 };
 
@@ -48,7 +42,7 @@ constexpr int kSerialized = 2;                              // MPI_THREAD_SERIAL
 constexpr size_t kBeginBytes = 4096;                        // of a message, with its length
 constexpr size_t kFirstExchange = size_t{2} * 1024 * 1024;  // as a load's
 constexpr int kFailed = 1;  // exit status of all ranks where one has failed
-constexpr int kMeetTag = 1, kSendTag = 2;
+constexpr int kMeetTag = 1, kSendTag = 2, kExchangeTag = 3, kTellTag = 4;
 // Between the times at which ranks give up waiting, in their order.
 constexpr std::chrono::milliseconds kTurn{500};
 constexpr size_t kMostTurns = 64;
@@ -99,15 +93,10 @@ std::shared_ptr<MpiGroup> MpiGroup::join(std::chrono::seconds patience) {
   load(library->finalize, "MPI_Finalize");
   load(library->comm_rank, "MPI_Comm_rank");
   load(library->comm_size, "MPI_Comm_size");
-  load(library->all_gather, "MPI_Allgather");
   load(library->begin_send, "MPI_Isend");
   load(library->begin_receive, "MPI_Irecv");
-  load(library->all_to_all, "MPI_Alltoallv");
-  load(library->broadcast, "MPI_Bcast");
-  load(library->begin_broadcast, "MPI_Ibcast");
   load(library->test_all, "MPI_Testall");
   load(library->is_done, "MPI_Request_get_status");
-  load(library->wait, "MPI_Wait");
   load(library->abort, "MPI_Abort");
   return std::shared_ptr<MpiGroup>(new MpiGroup(std::move(library), patience));
 }
@@ -177,16 +166,47 @@ MpiGroup::~MpiGroup() {
 }
 
 std::span<const std::byte> MpiGroup::all_gather(std::span<const std::byte> own) const {
+  return gather(own, kExchangeTag, Pace::busy);
+}
+
+std::span<const std::byte> MpiGroup::meet(std::span<const std::byte> own) const {
+  return gather(own, kMeetTag, Pace::patient);
+}
+
+std::span<const std::byte> MpiGroup::gather(std::span<const std::byte> own, int tag,
+                                            Pace pace) const {
   check(own.size() <= kMostGathered, "no more than kMostGathered at once");
-  const int bytes = as_int(own.size());
-  library_->all_gather(own.data(), bytes, library_->byte, gathered_.data(), bytes, library_->byte,
-                       library_->world);
-  return std::span(gathered_).first(own.size() * static_cast<size_t>(rank_.size));
+  const auto ranks = static_cast<size_t>(rank_.size);
+  const std::vector<std::span<const std::byte>> to(ranks, own);
+  std::vector<std::span<std::byte>> from;
+  for (size_t r = 0; r < ranks; ++r)
+    from.push_back(std::span(gathered_).subspan(r * own.size(), own.size()));
+  exchange(to, from, tag, pace);
+  return std::span(gathered_).first(own.size() * ranks);
+}
+
+void MpiGroup::all_to_all(std::span<const std::span<const std::byte>> to,
+                          std::span<const std::span<std::byte>> from) const {
+  exchange(to, from, kExchangeTag, Pace::patient);
+}
+
+MpiGroup::Request MpiGroup::begin_send(int to, std::span<const std::byte> bytes, int tag) const {
+  Request request = nullptr;
+  library_->begin_send(bytes.data(), as_int(bytes.size()), library_->byte, to, tag, library_->world,
+                       &request);
+  return request;
+}
+
+MpiGroup::Request MpiGroup::begin_receive(int from, std::span<std::byte> bytes, int tag) const {
+  Request request = nullptr;
+  library_->begin_receive(bytes.data(), as_int(bytes.size()), library_->byte, from, tag,
+                          library_->world, &request);
+  return request;
 }
 
 // Requests are mostly done soon, but may take hours. `meanwhile`: called again and again.
 template <class Meanwhile>
-void MpiGroup::wait_patiently(std::span<void*> requests, const Meanwhile& meanwhile) const {
+void MpiGroup::wait(std::span<Request> requests, Pace pace, const Meanwhile& meanwhile) const {
   constexpr std::chrono::milliseconds kBusy{2}, kLongest{1};
   const auto start = Clock::now();
   std::chrono::microseconds pause{20};
@@ -195,7 +215,7 @@ void MpiGroup::wait_patiently(std::span<void*> requests, const Meanwhile& meanwh
     library_->test_all(as_int(requests.size()), requests.data(), &done, kNoStatuses);
     if (done != 0) return;
     meanwhile();
-    if (Clock::now() - start < kBusy) {
+    if (pace == Pace::busy || Clock::now() - start < kBusy) {
       sched_yield();
       continue;
     }
@@ -204,34 +224,25 @@ void MpiGroup::wait_patiently(std::span<void*> requests, const Meanwhile& meanwh
   }
 }
 
-// Each rank sends what it has to each other one, so that all know who is missing.
-std::span<const std::byte> MpiGroup::meet(std::span<const std::byte> own) const {
-  check(own.size() <= kMostGathered, "no more than kMostGathered at once");
-  const int bytes = as_int(own.size());
-  const auto ranks = static_cast<size_t>(rank_.size), self = static_cast<size_t>(rank_.rank);
-  const auto part = [&](size_t r) { return gathered_.data() + r * own.size(); };
-  std::vector<Library::Handle> requests;
-  for (size_t r = 0; r < ranks; ++r) {
-    if (r == self) continue;
-    library_->begin_receive(part(r), bytes, library_->byte, as_int(r), kMeetTag, library_->world,
-                            &requests.emplace_back());
-  }
-  for (size_t r = 0; r < ranks; ++r) {
-    if (r == self) continue;
-    library_->begin_send(own.data(), bytes, library_->byte, as_int(r), kMeetTag, library_->world,
-                         &requests.emplace_back());
-  }
-  std::ranges::copy(own, part(self));
+// Each rank sends what it has to each other one itself, so that all know who is missing.
+void MpiGroup::exchange(std::span<const std::span<const std::byte>> to,
+                        std::span<const std::span<std::byte>> from, int tag, Pace pace) const {
+  const auto self = static_cast<size_t>(rank_.rank);
+  std::vector<Request> requests;
+  for (size_t r = 0; r < from.size(); ++r)
+    if (r != self) requests.push_back(begin_receive(as_int(r), from[r], tag));
+  for (size_t r = 0; r < to.size(); ++r)
+    if (r != self) requests.push_back(begin_send(as_int(r), to[r], tag));
+  std::ranges::copy(to[self], from[self].begin());
   // The first rank that is there says who is not.
   const auto end = Clock::now() + patience_ + std::min(self, kMostTurns) * kTurn;
-  wait_patiently(requests, [&] {
-    if (Clock::now() > end) give_up(std::span(requests).first(ranks - 1));
+  wait(requests, pace, [&] {
+    if (Clock::now() > end) give_up(std::span(requests).first(from.size() - 1));
   });
-  return std::span(gathered_).first(own.size() * ranks);
 }
 
 // `receipts`: of each other rank's message.
-void MpiGroup::give_up(std::span<void* const> receipts) const {
+void MpiGroup::give_up(std::span<const Request> receipts) const {
   break_off();
   std::vector<int> missing;
   for (size_t i = 0; i < receipts.size(); ++i) {
@@ -246,35 +257,15 @@ void MpiGroup::give_up(std::span<void* const> receipts) const {
        missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), patience_.count());
 }
 
-void MpiGroup::all_to_all(std::span<const std::span<const std::byte>> to,
-                          std::span<const std::span<std::byte>> from) const {
-  std::vector<int> sizes, places, own_sizes, own_places;
-  for (const std::span<const std::byte> part : to) {
-    sizes.push_back(as_int(part.size()));
-    places.push_back(static_cast<int>(part.data() - to.front().data()));
-  }
-  for (const std::span<std::byte> part : from) {
-    own_sizes.push_back(as_int(part.size()));
-    own_places.push_back(static_cast<int>(part.data() - from.front().data()));
-  }
-  library_->all_to_all(to.front().data(), sizes.data(), places.data(), library_->byte,
-                       from.front().data(), own_sizes.data(), own_places.data(), library_->byte,
-                       library_->world);
-}
-
 void MpiGroup::send(int to, std::span<const std::byte> bytes) const {
-  Library::Handle request = nullptr;
-  library_->begin_send(bytes.data(), as_int(bytes.size()), library_->byte, to, kSendTag,
-                       library_->world, &request);
-  wait_patiently({&request, 1}, [] {});
+  Request request = begin_send(to, bytes, kSendTag);
+  wait({&request, 1}, Pace::patient, [] {});
 }
 
 void MpiGroup::receive(int from, std::span<std::byte> bytes) const {
-  Library::Handle request = nullptr;
-  library_->begin_receive(bytes.data(), as_int(bytes.size()), library_->byte, from, kSendTag,
-                          library_->world, &request);
+  Request request = begin_receive(from, bytes, kSendTag);
   const auto end = Clock::now() + patience_;
-  wait_patiently({&request, 1}, [&] {
+  wait({&request, 1}, Pace::patient, [&] {
     if (Clock::now() < end) return;
     break_off();
     fail(ErrorKind::runtime,
@@ -290,42 +281,35 @@ void MpiGroup::tell(std::span<const std::byte> message) const {
   const size_t room = kBeginBytes - sizeof(length);
   std::memcpy(begin_.data(), &length, sizeof(length));
   std::ranges::copy(message.first(std::min(room, message.size())), begin_.begin() + sizeof(length));
-  Library::Handle request = nullptr;
-  library_->begin_broadcast(begin_.data(), as_int(kBeginBytes), library_->byte, 0, library_->world,
-                            &request);
-  library_->wait(&request, nullptr);
-  for (size_t at = room; at < message.size(); at += kMostGathered) {
-    const std::span<const std::byte> part =
-        message.subspan(at, std::min(kMostGathered, message.size() - at));
-    std::ranges::copy(part, gathered_.begin());
-    library_->broadcast(gathered_.data(), as_int(part.size()), library_->byte, 0, library_->world);
+  std::vector<Request> requests;
+  for (int r = 1; r < rank_.size; ++r) {
+    requests.push_back(begin_send(r, begin_, kTellTag));
+    if (length > room) requests.push_back(begin_send(r, message.subspan(room), kTellTag));
   }
+  wait(requests, Pace::patient, [] {});
 }
 
 void MpiGroup::hear(std::vector<std::byte>& message, const std::stop_token& stop) const {
   // After a stop that rank 0 may not have been asked for.
   constexpr std::chrono::seconds kPatience{5};
-  Library::Handle request = nullptr;
-  library_->begin_broadcast(begin_.data(), as_int(kBeginBytes), library_->byte, 0, library_->world,
-                            &request);
-  wait_patiently({&request, 1}, [&] {
-    if (!stop.stop_requested()) return;
-    const auto now = Clock::now();
-    if (!stop_seen_) stop_seen_ = now;
-    if (now - *stop_seen_ < kPatience) return;
-    break_off();
-    fail(ErrorKind::runtime, "interrupted, and rank 0 goes on");
-  });
+  const auto hear_part = [&](std::span<std::byte> part) {
+    Request request = begin_receive(0, part, kTellTag);
+    wait({&request, 1}, Pace::patient, [&] {
+      if (!stop.stop_requested()) return;
+      const auto now = Clock::now();
+      if (!stop_seen_) stop_seen_ = now;
+      if (now - *stop_seen_ < kPatience) return;
+      break_off();
+      fail(ErrorKind::runtime, "interrupted, and rank 0 goes on");
+    });
+  };
+  hear_part(begin_);
   uint64_t length = 0;
   std::memcpy(&length, begin_.data(), sizeof(length));
   message.resize(length);
   const size_t room = kBeginBytes - sizeof(length);
   std::copy_n(begin_.begin() + sizeof(length), std::min<size_t>(room, length), message.begin());
-  for (size_t at = room; at < length; at += kMostGathered) {
-    const size_t part = std::min<size_t>(kMostGathered, length - at);
-    library_->broadcast(gathered_.data(), as_int(part), library_->byte, 0, library_->world);
-    std::copy_n(gathered_.begin(), part, message.begin() + static_cast<std::ptrdiff_t>(at));
-  }
+  if (length > room) hear_part(std::span(message).subspan(room));
 }
 
 }  // namespace sluice

@@ -21,8 +21,8 @@ class MpiGroup final : public Group {
   // Returns whether it is one of these, and not rank 0.
   static bool is_follower();
   // Joins the ranks of the launcher, once a process. Error(usage) where OpenMPI is not installed.
-  // `patience`: how long ranks that meet wait for the last; then meet() throws Error(runtime) that
-  // names the missing ones, and the group is broken. receive() does the same.
+  // `patience`: how long ranks wait for one that does not come. Then whoever waits throws
+  // Error(runtime) that names the missing ones, and the group is broken.
   static std::shared_ptr<MpiGroup> join(std::chrono::seconds patience);
   // Waits for the other ranks; ends them, and this process, where the group is broken.
   ~MpiGroup() override;
@@ -45,9 +45,17 @@ class MpiGroup final : public Group {
   MpiGroup(std::unique_ptr<Library> library, std::chrono::seconds patience);
   void take_memory() const;
   void find_neighbours();
+  using Request = void*;
+  // The way to wait: for a sum a rank looks all the time.
+  enum class Pace : uint8_t { busy, patient };
+  Request begin_send(int to, std::span<const std::byte> bytes, int tag) const;
+  Request begin_receive(int from, std::span<std::byte> bytes, int tag) const;
   template <class Meanwhile>
-  void wait_patiently(std::span<void*> requests, const Meanwhile& meanwhile) const;
-  [[noreturn]] void give_up(std::span<void* const> receipts) const;
+  void wait(std::span<Request> requests, Pace pace, const Meanwhile& meanwhile) const;
+  void exchange(std::span<const std::span<const std::byte>> to,
+                std::span<const std::span<std::byte>> from, int tag, Pace pace) const;
+  std::span<const std::byte> gather(std::span<const std::byte> own, int tag, Pace pace) const;
+  [[noreturn]] void give_up(std::span<const Request> receipts) const;
 
   std::unique_ptr<Library> library_;
   std::chrono::seconds patience_;

@@ -2,6 +2,9 @@
 // what they compute has the bits of one.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <utility>
+
 #include "tests/engine/on_ranks.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/random.h"
@@ -127,6 +130,55 @@ TEST_F(Pipeline, RanksHaveTheirLayers) {
     EXPECT_EQ(pages, page);
     EXPECT_EQ(next, stages == 1 ? 0 : 12);
   }
+}
+
+// The second stage, which begins with the first part of a prompt only when the second part has
+// come.
+class WaitingStage final : public test::ThreadGroup {
+ public:
+  WaitingStage(test::Meeting& meeting) : ThreadGroup({1, 2}, meeting), meeting_(meeting) {}
+  void receive(int from, std::span<std::byte> bytes) const override {
+    ThreadGroup::receive(from, bytes);
+    if (std::exchange(has_waited_, true)) return;
+    std::unique_lock lock(meeting_.mutex);
+    const auto& next = meeting_.mail[{from, 1}];
+    EXPECT_TRUE(meeting_.arrived.wait_for(lock, kHangs, [&] { return !next.empty(); }));
+  }
+
+ private:
+  static constexpr std::chrono::minutes kHangs{2};
+  test::Meeting& meeting_;
+  mutable bool has_waited_ = false;
+};
+
+// The logits after a prompt, which is computed in steps of at most three tokens.
+std::vector<float> logits_after(test::OnRank& rank, const std::vector<int32_t>& prompt) {
+  constexpr int64_t kRows = 3;
+  Runner& runner = rank.load(rank.planner.run_shape(std::ssize(prompt), kRows, 1)).runner();
+  EXPECT_LE(runner.max_rows(), kRows);
+  Sequence sequence = runner.new_sequence(std::ssize(prompt));
+  const Tensor logits = runner.logits(runner.prefill(sequence, prompt, {}));
+  return {logits.row<float>(0), logits.row<float>(0) + logits.cols};
+}
+
+TEST_F(Pipeline, AStageWorksWhileTheNextOneDoes) {
+  const std::vector<int32_t> prompt{3, 1, 4, 1, 5, 9, 2, 6};
+  How how{.threads = 1};
+  std::vector<float> expected;
+  test::on_ranks(model(), 1, how,
+                 [&](test::OnRank& rank) { expected = logits_after(rank, prompt); });
+  how.stages = 2;
+  test::Meeting meeting(2);
+  std::jthread second([&] {
+    ModelOptions options = test::options_for(model(), how);
+    options.ranks = std::make_shared<WaitingStage>(meeting);
+    test::OnRank rank(std::move(options));
+    follow(rank.planner, rank.model, {});
+  });
+  ModelOptions options = test::options_for(model(), how);
+  options.ranks = std::make_shared<test::ThreadGroup>(Rank{0, 2}, meeting);
+  test::OnRank rank(std::move(options));
+  EXPECT_EQ(logits_after(rank, prompt), expected);
 }
 
 TEST_F(Pipeline, ARankWithMoreMemoryHasMoreLayers) {

@@ -25,7 +25,8 @@ std::optional<Error> cut_files(const fs::path& model, int size, const fs::path& 
   } catch (const Error& e) {
     return e;
   }
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json"})
+  for (const char* name :
+       {"config.json", "generation_config.json", "hf_quant_config.json", "tokenizer.json"})
     if (fs::exists(model / name)) fs::copy_file(model / name, to / name);
   return std::nullopt;
 }
@@ -69,6 +70,42 @@ std::vector<fs::path> models_of_the_hub() {
 INSTANTIATE_TEST_SUITE_P(Bundled, RanksFiles, testing::ValuesIn(models_of_the_hub()),
                          test::golden_name);
 
+std::vector<fs::path> formats_of_the_hub() {
+  std::vector<fs::path> all = test::models_in(test::source_dir() / "tests/data/formats");
+  if (!test::oracle_dir().empty() && test::runs_all()) {
+    for (const fs::path& format : test::models_in(test::oracle_dir() / "formats"))
+      if (fs::exists(format / "golden.safetensors") && test::is_supported(format))
+        all.push_back(format);
+  }
+  std::erase_if(all, [](const fs::path& m) { return test::model_in(m) != m; });
+  return all;
+}
+
+class RanksFormatFiles : public testing::TestWithParam<fs::path> {};
+
+// Codes, scales and zeros are cut as stored. What ranks cannot divide, or would have to share, is
+// refused in a sentence.
+TEST_P(RanksFormatFiles, GiveTheSameBits) {
+  const test::Golden golden = test::GoldenFile(GetParam()).golden(0);
+  for (int size : {2, 3}) {
+    SCOPED_TRACE(testing::Message() << size << " ranks");
+    const test::TempDir dir;
+    if (const auto fault = cut_files(GetParam(), size, dir.path())) {
+      const std::string text = fault->what();
+      EXPECT_TRUE(text.find("divide") != std::string::npos ||
+                  text.find("belong to weights of two ranks") != std::string::npos)
+          << text;
+      continue;
+    }
+    const test::How how{.dtype = DtypeChoice::f32, .threads = 1};
+    EXPECT_EQ(test::run_on_ranks(dir.path(), golden.ids, 0, size, how).logits,
+              test::run_on_ranks(GetParam(), golden.ids, 0, size, how).logits);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RanksFormatFiles, testing::ValuesIn(formats_of_the_hub()),
+                         test::golden_name);
+
 TEST(RanksOwnFiles, AreForSoManyRanks) {
   const test::TempDir dir;
   ASSERT_FALSE(cut_files(test::bundled_model("llama_rope_dynamic"), 2, dir.path()));
@@ -84,11 +121,6 @@ TEST(RanksOwnFiles, AreForSoManyRanks) {
   const auto fault = test::try_ranks(dir.path(), 4, {}, [](test::OnRank&) { FAIL(); });
   ASSERT_TRUE(fault);
   EXPECT_EQ(fault->kind(), ErrorKind::refused);
-  const test::TempDir quantized;
-  const auto kept =
-      cut_files(test::source_dir() / "tests/data/formats/gptq_int3", 2, quantized.path());
-  ASSERT_TRUE(kept);
-  EXPECT_NE(std::string(kept->what()).find("is stored quantized"), std::string::npos);
 }
 
 }  // namespace

@@ -17,18 +17,19 @@ namespace sluice::test {
 // State that the ranks share.
 struct Meeting {
   explicit Meeting(int size)
-      : barrier(size), parts(static_cast<size_t>(size)), sent(parts.size()) {}
+      : barrier(size), parts(static_cast<size_t>(size)), sent(parts.size()), told(parts.size()) {}
   std::barrier<> barrier;
   std::vector<std::span<const std::byte>> parts;
   std::vector<std::span<const std::span<const std::byte>>> sent;
-  std::vector<std::byte> message;
-  // Messages on their way from a rank to another.
+  // Messages on their way from a rank to another, and from rank 0 to each.
+  using Messages = std::deque<std::vector<std::byte>>;
   std::mutex mutex;
   std::condition_variable arrived;
-  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;
+  std::map<std::pair<int, int>, Messages> mail;
+  std::vector<Messages> told;
 };
 
-class ThreadGroup final : public Group {
+class ThreadGroup : public Group {
  public:
   ThreadGroup(Rank rank, Meeting& meeting) : rank_(rank), meeting_(meeting) {}
   Rank rank() const override { return rank_; }
@@ -70,14 +71,17 @@ class ThreadGroup final : public Group {
     mail.pop_front();
   }
   void tell(std::span<const std::byte> message) const override {
-    meeting_.message.assign(message.begin(), message.end());
-    meeting_.barrier.arrive_and_wait();
-    meeting_.barrier.arrive_and_wait();
+    std::lock_guard lock(meeting_.mutex);
+    for (size_t r = 1; r < meeting_.told.size(); ++r)
+      meeting_.told[r].emplace_back(message.begin(), message.end());
+    meeting_.arrived.notify_all();
   }
   void hear(std::vector<std::byte>& message, const std::stop_token&) const override {
-    meeting_.barrier.arrive_and_wait();
-    message = meeting_.message;
-    meeting_.barrier.arrive_and_wait();
+    std::unique_lock lock(meeting_.mutex);
+    auto& told = meeting_.told[static_cast<size_t>(rank_.rank)];
+    meeting_.arrived.wait(lock, [&] { return !told.empty(); });
+    message = std::move(told.front());
+    told.pop_front();
   }
 
  private:
