@@ -54,6 +54,7 @@ struct EncodeArgs {
   CodeWords words = {};             // of codes and zeros
   int64_t flat = 0;                 // neighbouring elements of the matrix with one number; 0: rows
   float factor = 1;                 // of scales that are float32
+  int64_t source_group = 0;         // inputs that share a number; 0: as many as in `to`
   int64_t first_col = 0;            // of `to`: input that the source begins with
   int64_t first_group = 0;          // and group, of scales and zeros
   int64_t first_output = 0;         // column of the source

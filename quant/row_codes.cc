@@ -22,8 +22,9 @@ int64_t number_at(const EncodeArgs& a, int64_t row, int64_t number, int64_t grou
     return (first + number * groups * wide) / a.flat * bytes;
   }
   if (a.sharing == 0) return 0;  // one for all
+  const int64_t stored_wide = a.source_group > 0 ? a.source_group : wide;
   return a.output(row) / a.sharing * a.source_stride +
-         (a.first_col / wide + number * groups) * bytes;
+         (a.first_col + number * groups * wide) / stored_wide * bytes;
 }
 
 // Calls put(row of the weight, place in the plane) for each row that the source has, and those that
@@ -158,7 +159,7 @@ void put_byte_scales(const EncodeArgs& a) {
 }
 
 bool has_byte_scales(const EncodeArgs& a) {
-  return a.flat == 0 && a.sharing > 0 && dtype_bytes(a.stored) == 1 &&
+  return a.flat == 0 && a.sharing > 0 && a.source_group == 0 && dtype_bytes(a.stored) == 1 &&
          dtype_bytes(a.to.format.scale_type) == 1;
 }
 

@@ -353,7 +353,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) row_codes_kernel(RowCodeA
 
 struct RowNumberArgs {
   const std::byte* source;
-  int64_t stride, sharing, flat, source_cols, first_col;
+  int64_t stride, sharing, flat, source_cols, first_col, source_group;
   Outputs output;
   int64_t cols, step;       // of a group; groups from a number to the next
   int64_t each, first_row;  // numbers of a row
@@ -374,7 +374,7 @@ __device__ inline const std::byte* number_in(const RowNumberArgs& a, int64_t row
   }
   if (a.sharing == 0) return a.source;
   return a.source + a.output(row) / a.sharing * a.stride +
-         (a.first_col / a.cols + i * a.step) * a.source_bytes;
+         (a.first_col + i * a.step * a.cols) / a.source_group * a.source_bytes;
 }
 
 __global__ void __launch_bounds__(kElementwiseThreads) row_numbers_kernel(RowNumberArgs a) {
@@ -423,6 +423,7 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   args.flat = a.flat;
   args.source_cols = a.source_cols;
   args.first_col = a.first_col;
+  args.source_group = a.source_group > 0 ? a.source_group : format.scale_cols;
   args.output = {a.first_output, a.output_run, a.output_stride};
   args.cols = format.scale_cols;
   args.step = outers ? format.outer_groups : 1;

@@ -38,7 +38,6 @@ class Awq final : public StoredFormat {
     return codes.shape.size() == 2 ? codes.shape[1] * kOutputsOfWord : 0;
   }
   bool is_input_major() const override { return true; }
-  bool keeps_groups() const override { return true; }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {

@@ -73,7 +73,6 @@ class BitsAndBytes final : public StoredFormat {
     if (piece.vector || piece.view.transposed || piece.view.index) return false;
     return codes.dtype == DType::i8 || index_.find(piece.source + ".absmax") != nullptr;
   }
-  bool keeps_groups() const override { return true; }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {

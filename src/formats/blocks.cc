@@ -15,7 +15,6 @@ class Blocks final : public StoredFormat {
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
     return is_block(codes.dtype) && !piece.vector && !piece.view.transposed;
   }
-  bool keeps_groups() const override { return true; }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {

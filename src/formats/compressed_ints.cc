@@ -135,7 +135,6 @@ class PackedInts final : public StoredFormat {
     return is_whole_matrix(piece) && codes.dtype == DType::i32 &&
            index_.find(piece.source) == nullptr;
   }
-  bool keeps_groups() const override { return true; }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
@@ -172,7 +171,6 @@ class EightBitInts final : public StoredFormat {
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
     return is_whole_matrix(piece) && codes.dtype == DType::i8;
   }
-  bool keeps_groups() const override { return true; }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {

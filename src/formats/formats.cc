@@ -118,8 +118,4 @@ bool StoredFormats::are_input_major() const {
   return std::ranges::any_of(formats_, [](const auto& format) { return format->is_input_major(); });
 }
 
-bool StoredFormats::keep_groups() const {
-  return std::ranges::any_of(formats_, [](const auto& format) { return format->keeps_groups(); });
-}
-
 }  // namespace sluice

@@ -36,7 +36,6 @@ class StoredFormats {
   bool claims(const std::string& tensor) const { return claimed_.contains(tensor); }
   // Throws Error(refused) where a file that ought to have the weight is missing.
   void refuse_absent(const std::string& weight) const;
-  bool keep_groups() const;
   bool are_input_major() const;  // some may be
 
  private:

@@ -1,17 +1,24 @@
-// E4M3 codes with float scales in a tensor of their own: FP8 checkpoints of DeepSeek and Qwen
-// ("fp8"), of Meta ("fbgemm_fp8"), of compressed-tensors ("float-quantized") and of ModelOpt. A
-// linear layer is
+// E4M3 codes with float scales in a tensor of their own: FP8 checkpoints of DeepSeek, Qwen and
+// Mistral ("fp8"), of Meta ("fbgemm_fp8"), of compressed-tensors ("float-quantized"), of ModelOpt
+// and of Quark. A linear layer, or a stack of them, is
 //   weight            F8_E4M3 [outputs, inputs]
-//   weight_scale_inv  [ceil(outputs / 128), ceil(inputs / 128)], or
-//   weight_scale      the same; or [outputs, 1]; or one number: F32, BF16, F16 or F8_E8M0
-//   input_scale       of activations, which stay as they are here
+//   weight_scale_inv  or weight_scale, [ceil(outputs / 128), ceil(inputs / 128)] or other blocks
+//                     (of ModelOpt [blocks, 1, blocks, 1]); one number for each output, for as many
+//                     neighbours, or for all: F32, BF16, F16 or F8_E8M0
+//   input_scale       of activations, which stay as they are here; also activation_scale
 // An element is code * scale; shapes tell which modules have which scales, and which have none.
+#include <algorithm>
 #include <array>
+#include <numeric>
+#include <utility>
+#include <vector>
 
+#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/formats/compressed.h"
 #include "src/formats/list.h"
+#include "src/formats/quark.h"
 
 namespace sluice {
 namespace {
@@ -20,79 +27,155 @@ bool names_fp8(const JsonFields& q) {
   const std::string method = q.string_or("quant_method", ""),
                     algorithm = q.string_or("quant_algo", "");
   if (method == "fp8" || method == "fbgemm_fp8") return true;
-  if (method == "modelopt") return algorithm == "FP8" || algorithm == "MIXED_PRECISION";
+  constexpr std::string_view kAlgorithms[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO",
+                                              "MIXED_PRECISION"};
+  if (method == "modelopt") return std::ranges::count(kAlgorithms, algorithm) > 0;
+  if (method == "quark") return has_quark_weights(q, "fp8_e4m3");
   return has_compressed_format(q, {"float-quantized", "naive-quantized"});
 }
 
-// Blocks of other sizes have no kernels.
 void check_fp8(const JsonFields& q) {
   const std::string format = q.string_or("fmt", "e4m3");
   if (format != "e4m3")
     fail(ErrorKind::refused, "{}: fmt is {}, but only e4m3 is supported", q.where(),
          io::printable(format));
-  if (q.has("weight_block_size") && q.raw("weight_block_size") != Json{kScaleBlock, kScaleBlock})
-    fail(ErrorKind::refused, "{}: weight_block_size must be [{}, {}]", q.where(), kScaleBlock,
-         kScaleBlock);
+}
+
+// Outputs and inputs that have one scale.
+struct Block {
+  int64_t outputs = kScaleBlock;
+  int64_t inputs = kScaleBlock;
+};
+
+// Blocks that config.json names; modules may have several.
+std::vector<Block> blocks_of(const JsonFields& q) {
+  std::vector<Block> blocks;
+  for (int64_t size : compressed_group_sizes(q)) blocks.push_back({1, size});
+  if (!q.has("weight_block_size") || q.raw("weight_block_size").is_null()) {
+    blocks.emplace_back();
+    return blocks;
+  }
+  const Json& size = q.raw("weight_block_size");
+  constexpr int64_t kMost = int64_t{1} << 20;
+  const auto is_size = [](const Json& value) {
+    return value.is_number_integer() && value >= 1 && value <= kMost;
+  };
+  if (!size.is_array() || size.size() != 2 || !std::ranges::all_of(size, is_size))
+    fail(ErrorKind::refused, "{}: weight_block_size must be two numbers, of outputs and inputs",
+         q.where());
+  blocks.push_back({size[0].get<int64_t>(), size[1].get<int64_t>()});
+  return blocks;
+}
+
+// Numbers of scales that a matrix has down its outputs and across its inputs.
+struct Scales {
+  int64_t down = 1;
+  int64_t across = 1;
+};
+
+// nullopt: the shape is not that of scales of matrices in a stack of `stack`, or of one (0).
+std::optional<Scales> scales_of(const Shape& shape, int64_t stack) {
+  if (stack == 0 && shape.size() == 4 && shape[1] == 1 && shape[3] == 1)
+    return Scales{shape[0], shape[2]};
+  const int first = stack > 0 ? 1 : 0, dims = shape.size() - first;
+  if (dims < 0 || dims > 2 || (stack > 0 && shape[0] != stack)) return std::nullopt;
+  return Scales{dims > 0 ? shape[first] : 1, dims > 1 ? shape[first + 1] : 1};
 }
 
 class Fp8 final : public StoredFormat {
  public:
+  explicit Fp8(std::vector<Block> blocks) : blocks_(std::move(blocks)) {}
+
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
-    const bool in_order = !piece.vector && !piece.view.transposed && !piece.view.index;
-    return codes.dtype == DType::f8_e4m3 && in_order;
+    return codes.dtype == DType::f8_e4m3 && !piece.vector && !piece.view.transposed;
   }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
     if (!fits_shape(codes, wanted, tensors)) return nullptr;
-    const std::string input_scale = stem_of(codes.name) + ".input_scale";
-    if (tensors.find(input_scale) != nullptr) tensors.claim(input_scale);
-    auto matrix = std::make_shared<StoredMatrix>();
-    matrix->kept = WeightFormat{.dtype = DType::f8_e4m3, .scales = ScaleKind::per_row};
-    matrix->outputs = wanted.outputs;
+    const std::string stem = stem_of(codes.name);
+    for (const std::string& of_inputs :
+         {stem + ".input_scale", stem + ".activation_scale", codes.name + "_activation_scale"})
+      if (tensors.find(of_inputs) != nullptr) tensors.claim(of_inputs);
     StoredPlane scales;
     scales.plane = Plane::scales;
-    const io::StoredTensor* stored = find_scales(codes.name, tensors);
-    const Shape blocks{ceil_div(wanted.outputs, kScaleBlock),
-                       ceil_div(wanted.piece.cols, kScaleBlock)};
-    Shape wants = blocks;
-    if (stored != nullptr && stored->shape.elements() == 1) {
-      wants = stored->shape;
-      scales.row_outputs = 0;
-    } else if (stored != nullptr && stored->shape.elements() == wanted.outputs &&
-               stored->shape[0] == wanted.outputs) {
-      wants = stored->shape;
-    } else {
-      scales.row_outputs = kScaleBlock;
-      matrix->kept->scales = ScaleKind::per_block;
-      matrix->whole_inputs = kScaleBlock;
-    }
-    const std::string name = stored != nullptr ? stored->name : scales_names(codes.name).front();
-    scales.tensor = tensors.get(name, wants, {DType::f32, DType::bf16, DType::f16, DType::f8_e8m0},
-                                "FP8's scales");
+    scales.tensor = find_scales(codes.name, wanted, tensors, scales);
     if (scales.tensor == nullptr) return nullptr;
+    auto matrix = std::make_shared<StoredMatrix>();
+    matrix->outputs = wanted.outputs;
     matrix->planes.emplace_back();
     matrix->planes.push_back(scales);
+    if (!keep(*matrix, wanted)) {
+      tensors.fault(fmt::format("{} has a scale for each {} inputs, which must be a multiple of {}",
+                                scales.tensor->name, scales.group, kRunCols));
+      return nullptr;
+    }
     return matrix;
   }
 
  private:
-  static std::array<std::string, 2> scales_names(const std::string& codes) {
-    return {codes + "_scale_inv", codes + "_scale"};
+  // Returns the tensor of scales, and in `plane` the block that has one of them.
+  const io::StoredTensor* find_scales(const std::string& codes, const WantedMatrix& wanted,
+                                      MatrixTensors& tensors, StoredPlane& plane) const {
+    const std::array<std::string, 2> names{codes + "_scale_inv", codes + "_scale"};
+    const io::StoredTensor* found = nullptr;
+    for (const std::string& name : names)
+      if (found == nullptr) found = tensors.find(name);
+    const int64_t outputs = wanted.outputs, inputs = wanted.piece.cols;
+    const int64_t stack = wanted.shape.size() == 3 ? wanted.shape[0] : 0;
+    Shape shape{ceil_div(outputs, blocks_.back().outputs), ceil_div(inputs, blocks_.back().inputs)};
+    if (stack > 0) shape = {stack, shape[0], shape[1]};
+    const auto scales = found != nullptr ? scales_of(found->shape, stack) : std::nullopt;
+    std::vector<Block> blocks = blocks_;
+    blocks.push_back({outputs, inputs});
+    blocks.push_back({1, inputs});
+    if (stack > 0 && outputs % 2 == 0) blocks.push_back({outputs / 2, inputs});  // gate, and up
+    const auto block = std::ranges::find_if(blocks, [&](const Block& b) {
+      return scales && scales->down == ceil_div(outputs, b.outputs) &&
+             scales->across == ceil_div(inputs, b.inputs);
+    });
+    if (block != blocks.end()) {
+      shape = found->shape;
+      plane.row_outputs = shape.elements() == std::max<int64_t>(stack, 1) ? 0 : block->outputs;
+      plane.group = block->inputs < inputs ? block->inputs : 0;
+    }
+    return tensors.get(found != nullptr ? found->name : names.front(), shape,
+                       {DType::f32, DType::bf16, DType::f16, DType::f8_e8m0}, "FP8's scales");
   }
-  static const io::StoredTensor* find_scales(const std::string& codes,
-                                             const MatrixTensors& tensors) {
-    for (const std::string& name : scales_names(codes))
-      if (const io::StoredTensor* found = tensors.find(name)) return found;
-    return nullptr;
+
+  // Chooses the format in memory: scales of panels where no panel has outputs of two blocks, and no
+  // part of the matrix begins within a block's inputs; else scales of outputs.
+  static bool keep(StoredMatrix& matrix, const WantedMatrix& wanted) {
+    StoredPlane& scales = matrix.planes.back();
+    matrix.kept = WeightFormat{.dtype = DType::f8_e4m3, .scales = ScaleKind::per_row};
+    if (scales.group == 0) return true;
+    if (scales.row_outputs == kScaleBlock && scales.group == kScaleBlock &&
+        wanted.output_step % kPanelRows == 0 && wanted.input_step % kScaleBlock == 0) {
+      matrix.kept->scales = ScaleKind::per_block;
+      matrix.whole_inputs = kScaleBlock;
+      return true;
+    }
+    if (scales.group % kRunCols != 0) return false;
+    WeightFormat kept{.dtype = DType::u8, .scales = ScaleKind::grouped};
+    kept.scale_cols = std::gcd(scales.group, wanted.input_step);
+    const bool in_runs = kept.scale_cols % kRunCols == 0;  // else the part is refused
+    if (!in_runs) kept.scale_cols = scales.group;
+    kept.bits = 8;
+    kept.table = CodeTable::e4m3;
+    kept.scale_type = scales.tensor->dtype;
+    matrix.kept = kept;
+    matrix.whole_inputs = in_runs ? kept.scale_cols : kRunCols;
+    return true;
   }
+
+  std::vector<Block> blocks_;
 };
 
 std::unique_ptr<StoredFormat> open_fp8(const Json& config, const io::CheckpointIndex&) {
   const std::optional<JsonFields> q = quantization_fields(config);
   if (!q || !names_fp8(*q)) return nullptr;
   check_fp8(*q);
-  return std::make_unique<Fp8>();
+  return std::make_unique<Fp8>(blocks_of(*q));
 }
 
 }  // namespace

@@ -195,7 +195,6 @@ class Gptq final : public StoredFormat {
     return codes.shape.size() == 2 ? codes.shape[1] : 0;
   }
   bool is_input_major() const override { return true; }
-  bool keeps_groups() const override { return true; }
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override;
 

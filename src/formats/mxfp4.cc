@@ -2,6 +2,7 @@
 //   of compressed-tensors ("mxfp4-pack-quantized"), beside each other:
 //     weight_packed  U8 [outputs, inputs / 2], the lower nibble first
 //     weight_scale   U8 [outputs, inputs / 32]
+//   of Quark, whose names are weight and weight_scale
 //   of gpt-oss ("mxfp4"), where experts are stacked and elements would be [experts, inputs,
 //   outputs]:
 //     NAME_blocks    U8 [experts, outputs, inputs / 32, 16]
@@ -11,6 +12,7 @@
 #include "src/base/error.h"
 #include "src/formats/compressed.h"
 #include "src/formats/list.h"
+#include "src/formats/quark.h"
 
 namespace sluice {
 namespace {
@@ -20,21 +22,26 @@ constexpr int64_t kGroup = 32;  // inputs
 bool is_packed_mxfp4(const JsonFields& q) {
   return has_compressed_format(q, {"mxfp4-pack-quantized"});
 }
+bool is_quark_mxfp4(const JsonFields& q) { return has_quark_weights(q, "fp4"); }
 bool names_mxfp4(const JsonFields& q) {
-  return q.string_or("quant_method", "") == "mxfp4" || is_packed_mxfp4(q);
+  return q.string_or("quant_method", "") == "mxfp4" || is_packed_mxfp4(q) || is_quark_mxfp4(q);
 }
+
+enum class Mxfp4Names : uint8_t { packed, quark, blocks };
 
 class Mxfp4 final : public StoredFormat {
  public:
-  Mxfp4(bool packed, const io::CheckpointIndex& index) : packed_(packed), index_(index) {}
+  Mxfp4(Mxfp4Names names, const io::CheckpointIndex& index)
+      : names_(names), packed_(names != Mxfp4Names::blocks), index_(index) {}
 
   std::string codes_name(const std::string& weight) const override {
+    if (names_ == Mxfp4Names::quark) return weight;
     return packed_ ? stem_of(weight) + ".weight_packed" : weight + "_blocks";
   }
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
-    return !piece.vector && codes.dtype == DType::u8 && index_.find(piece.source) == nullptr;
+    const bool has_elements = names_ != Mxfp4Names::quark && index_.find(piece.source) != nullptr;
+    return !piece.vector && codes.dtype == DType::u8 && !has_elements;
   }
-  bool keeps_groups() const override { return true; }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
@@ -72,13 +79,18 @@ class Mxfp4 final : public StoredFormat {
   }
 
  private:
-  bool packed_;  // as compressed-tensors has it
+  Mxfp4Names names_;
+  bool packed_;  // two codes a byte, and nothing stacked
   const io::CheckpointIndex& index_;
 };
 
 std::unique_ptr<StoredFormat> open_mxfp4(const Json& config, const io::CheckpointIndex& index) {
   const std::optional<JsonFields> q = quantization_fields(config);
-  return q && names_mxfp4(*q) ? std::make_unique<Mxfp4>(is_packed_mxfp4(*q), index) : nullptr;
+  if (!q || !names_mxfp4(*q)) return nullptr;
+  const Mxfp4Names names = is_packed_mxfp4(*q)  ? Mxfp4Names::packed
+                           : is_quark_mxfp4(*q) ? Mxfp4Names::quark
+                                                : Mxfp4Names::blocks;
+  return std::make_unique<Mxfp4>(names, index);
 }
 
 }  // namespace

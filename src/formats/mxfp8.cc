@@ -28,7 +28,6 @@ class Mxfp8 final : public StoredFormat {
     return codes.dtype == DType::f8_e4m3 && scales != nullptr &&
            (scales->dtype == DType::u8 || scales->dtype == DType::f8_e8m0);
   }
-  bool keeps_groups() const override { return true; }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {

@@ -23,7 +23,7 @@ constexpr int64_t kNvfp4Group = 16;  // inputs
 bool is_modelopt(const JsonFields& q) {
   const std::string algorithm = q.string_or("quant_algo", "");
   return q.string_or("quant_method", "") == "modelopt" &&
-         (algorithm == "NVFP4" || algorithm == "MIXED_PRECISION");
+         (algorithm == "NVFP4" || algorithm == "W4A16_NVFP4" || algorithm == "MIXED_PRECISION");
 }
 bool names_nvfp4(const JsonFields& q) {
   return is_modelopt(q) || has_compressed_format(q, {"nvfp4-pack-quantized"});
@@ -40,7 +40,6 @@ class Nvfp4 final : public StoredFormat {
     return !piece.vector && !piece.view.transposed && !piece.view.index &&
            codes.dtype == DType::u8 && index_.find(outer_name(stem_of(piece.source))) != nullptr;
   }
-  bool keeps_groups() const override { return true; }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {

@@ -36,7 +36,8 @@ struct StoredPlane {
   // 0: rows have their own. `row_bytes` are those of row_outputs outputs; 0: all are alike.
   int64_t flat = 0;
   uint64_t row_bytes = 0;
-  float factor = 1;  // of scales that become float32
+  float factor = 1;   // of scales that become float32
+  int64_t group = 0;  // inputs that share a number; 0: as many as in memory
 
   bool input_major() const { return run_inputs > 0; }
   // The row of the tensor that has an output.
@@ -65,6 +66,10 @@ struct WantedMatrix {
   int64_t outputs = 0;          // of all
   const Shape& shape;           // of its tensor, where that has the elements themselves
   std::string_view asked_from;  // the name of the config, for messages
+  // All parts of it, over all pieces and for this rank, begin and end at multiples of so many
+  // outputs and inputs; inputs: 0 where all have all of them.
+  int64_t output_step = kScaleBlock;
+  int64_t input_step = 0;
 };
 
 // Finds the tensors of matrices by their names, and notes what does not fit.
@@ -108,7 +113,6 @@ class StoredFormat {
   // The outputs that a tensor of input-major codes has; 0: it has not its dimensions.
   virtual int64_t outputs_across(const io::StoredTensor&) const { return 0; }
   virtual bool is_input_major() const { return false; }  // streamed from the spill cache
-  virtual bool keeps_groups() const { return false; }    // weights of quant/groups.h
 };
 
 // An entry of the list of formats.

@@ -380,6 +380,7 @@ EncodeArgs EncodeQueue::plane_args(const Move& move, EncodeArgs args) const {
   args.sharing = sharing;
   args.flat = tensor.plane().flat;
   args.factor = tensor.plane().factor;
+  args.source_group = tensor.plane().group;
   if (sharing > 1)
     args.first_output = piece.stored_output(piece.cut.row + move.first_row) % sharing;
   if (piece.runs() > 1) {

@@ -68,12 +68,14 @@ std::vector<int32_t> read_eos_ids(const ModelSource& source, const JsonFields& c
   return ids;
 }
 
-// compressed-tensors says so of a checkpoint whose weights are plain, and that has scales of the KV
-// cache beside them.
-bool quantizes_only_kv_cache(const JsonFields& quantization) {
+// compressed-tensors says so of a checkpoint whose weights are plain, and that may have scales of
+// the KV cache beside them.
+bool has_plain_weights(const JsonFields& quantization) {
   if (quantization.string_or("quant_method", "") != "compressed-tensors") return false;
-  return quantization.has("kv_cache_scheme") && quantization.has("config_groups") &&
-         quantization.raw("config_groups").is_object() && quantization.raw("config_groups").empty();
+  const bool only_kv_cache =
+      quantization.has("kv_cache_scheme") && quantization.has("config_groups") &&
+      quantization.raw("config_groups").is_object() && quantization.raw("config_groups").empty();
+  return only_kv_cache || quantization.string_or("format", "") == "dense";
 }
 
 // A checkpoint that is quantized already needs a reader for its scheme: running it as if it were
@@ -81,11 +83,16 @@ bool quantizes_only_kv_cache(const JsonFields& quantization) {
 void refuse_stored_quantization(const JsonFields& config) {
   if (!config.has("quantization_config")) return;
   JsonFields q(config.raw("quantization_config"), config.where() + ": quantization_config");
-  if (quantizes_only_kv_cache(q) || names_stored_format(q)) return;
+  if (names_stored_format(q) || has_plain_weights(q)) return;
+  std::string kind;
+  for (const char* key : {"quant_algo", "format", "packing_format"}) {
+    const std::string value = q.string_or(key, "");
+    if (!value.empty()) kind += fmt::format(" with {} \"{}\"", key, io::printable(value));
+  }
   fail(ErrorKind::refused,
-       "{}: quantization method \"{}\" is not supported; give the unquantized checkpoint and "
+       "{}: quantization method \"{}\"{} is not supported; give the unquantized checkpoint and "
        "--quantization",
-       q.where(), q.string_or("quant_method", "(none named)"));
+       q.where(), q.string_or("quant_method", "(none named)"), kind);
 }
 
 // Returns the config of the language model within another model (text_config, or llm_config of

@@ -329,9 +329,6 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
   model.elsewhere = modules_elsewhere(model.spec, rank, stage);
   model.root = std::make_unique<CausalLM>(model.spec, rank, std::move(stage));
   if (index != nullptr && index->ranks() > 1) read_own_tensors(*model.root);
-  // Stored groups stay as they are.
-  if (index != nullptr && StoredFormats(model.files.config, *index).keep_groups())
-    model.root->use_grouped_weights();
 }
 
 Model build_model(const std::filesystem::path& directory, Rank rank,

@@ -3,6 +3,7 @@
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/formats/quantization_config.h"
 #include "src/models/gguf/gguf.h"
 #include "src/models/meta.h"
 
@@ -13,8 +14,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
 constexpr const char* kGeneration = "generation_config.json";
-constexpr const char* kQuantizationFile = "hf_quant_config.json";
-constexpr const char* kQuantization = "quantization_config";
 
 // A directory as the hub has it.
 class DirectorySource : public ModelSource {
@@ -25,16 +24,10 @@ class DirectorySource : public ModelSource {
   std::string_view config_name() const override { return kConfig; }
   Json config() const override {
     Json config = read_json(kConfig);
-    // Some checkpoints say only there what others say in config.json.
-    if (!config.is_object() || !config.value(kQuantization, Json()).is_null()) return config;
-    if (!fs::exists(directory_ / kQuantizationFile)) return config;
-    const Json file = read_json(kQuantizationFile);
-    const JsonFields fields(file, kQuantizationFile);
-    if (!fields.has("quantization")) return config;
-    const JsonFields quantization(fields.raw("quantization"), kQuantizationFile);
-    if (!quantization.has("quant_algo")) return config;  // only of the KV cache
-    config[kQuantization] = fields.raw("quantization");
-    config[kQuantization]["quant_method"] = "modelopt";
+    settle_quantization_config(config, [this](const char* file) -> std::optional<Json> {
+      if (!fs::exists(directory_ / file)) return std::nullopt;
+      return read_json(file);
+    });
     return config;
   }
   std::optional<Json> generation_config() const override {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -104,12 +105,27 @@ std::string missing(const Binding& binding, const Claims& claims) {
                      param.role == ParamRole::head ? kWithoutHead : "");
 }
 
+// Finds where the parts of a matrix begin.
+void set_steps(const Binding& binding, const Claims& claims, WantedMatrix& wanted) {
+  for (uint32_t t : claims.tensors) {
+    const Piece& piece = piece_of(binding, t);
+    if (piece.vector) return;
+    const auto& [row, rows, col, cols] = piece.cut;
+    wanted.output_step = std::gcd(wanted.output_step, piece.stored_output(row));
+    if (piece.runs() > 1)
+      wanted.output_step =
+          std::gcd(wanted.output_step, std::gcd(piece.view.group, piece.view.stride));
+    if (cols < piece.cols) wanted.input_step = std::gcd(wanted.input_step, std::gcd(col, cols));
+  }
+}
+
 // Returns whether the tensors of a matrix fit its pieces.
 bool describe(Binding& binding, const Claims& claims, const ModelFiles& files,
               StoredFormats& formats, std::vector<std::string>& faults) {
   const Expected expected = expected_of(binding, claims);
-  const WantedMatrix wanted{piece_of(binding, claims.tensors.front()), expected.outputs,
-                            expected.shape, files.config_name};
+  WantedMatrix wanted{piece_of(binding, claims.tensors.front()), expected.outputs, expected.shape,
+                      files.config_name};
+  set_steps(binding, claims, wanted);
   const auto matrix = formats.describe({claims.format, claims.stored}, wanted, faults);
   if (matrix == nullptr) return false;
   for (const StoredPlane& plane : matrix->planes) {

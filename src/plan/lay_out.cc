@@ -114,19 +114,6 @@ void refuse_rules(const Param& param, const QuantizeRequest& quantize) {
   }
 }
 
-// Refuses a part of a matrix of whose panels some would have rows of two blocks of scales.
-void check_panels(const StoredMatrix& matrix, const Piece& piece) {
-  if (!matrix.kept || matrix.kept->scales != ScaleKind::per_block) return;
-  const View& view = piece.view;
-  const bool in_runs = piece.runs() > 1;
-  if (piece.stored_output(piece.cut.row) % kPanelRows != 0 ||
-      (in_runs && (view.group % kPanelRows != 0 || view.stride % kPanelRows != 0)))
-    fail(ErrorKind::refused,
-         "{} has a scale for each block of rows, and a part of it does not begin with a multiple "
-         "of {} rows",
-         piece.source, kPanelRows);
-}
-
 // Refuses a rank's part that ends within a group.
 void check_cut(const StoredMatrix& matrix, const WeightFormat& format, const Piece& piece) {
   const Cut& cut = piece.cut;
@@ -218,7 +205,6 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.piece = i;
     t.group = scheme.group;
     check_cut(*t.matrix, p.format, param.pieces[i]);
-    check_panels(*t.matrix, param.pieces[i]);
     const bool is_input_major = place_rows(plan, p, t);
     const bool is_table = p.table != Table::none && t.matrix->planes.size() > 1;
     p.transposed = p.transposed || is_table || (is_input_major && t.origin == Origin::checkpoint);
@@ -362,6 +348,8 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
       add_param(plan, *split(param)[p], binding.param_units[i], pieces.subspan(p, 1), quantize);
   }
   if (has_all) check_rounded_inputs(plan, quantize);
+  if (std::ranges::any_of(plan.params, [](const ParamPlan& p) { return is_grouped(p.format); }))
+    model.root->use_grouped_weights();
   add_planes(plan);
   plan.ignored = std::move(binding.ignored);
   plan.kv_scales = std::move(binding.kv_scales);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "quant/float8.h"
 #include "src/device/host_device.h"
@@ -32,6 +34,7 @@ struct CodesModel {
   test::Random random;
   test::TempDir dir;
   ScalesOf scales_of;
+  int64_t block_rows = 128, block_cols = 128;
   Json config = test::tiny_config();
   std::vector<Fusion> fusions;
   std::vector<TinyTensor> stored;
@@ -47,21 +50,18 @@ struct CodesModel {
     const bool by_rows = kind > ScalesOf::group;
     rank.size = kind == ScalesOf::nested || random.uniform() < 0.5 ? 1 : 2;
     rank.rank = static_cast<int>(random.between(0, rank.size - 1));
-    // Ranks have whole blocks.
-    const int64_t unit = group || by_rows ? 32
-                         : !block         ? 2
-                         : rank.size > 1  ? 128
-                                          : 16,
-                  most = 160 / unit;
+    if (block && random.uniform() < 0.5) {
+      using Size = std::pair<int64_t, int64_t>;
+      std::tie(block_rows, block_cols) = one_of({Size{64, 64}, Size{1, 128}, Size{48, 96}});
+    }
+    // Ranks have whole runs of grouped codes; parts of a tensor begin anywhere.
+    const int64_t unit = group || by_rows || (block && rank.size > 1) ? 32 : 2, most = 160 / unit;
     config["num_hidden_layers"] = 1;
     config["num_key_value_heads"] = 2;
     config["num_attention_heads"] = 2 * random.between(1, 2);
     config["head_dim"] = unit * random.between(1, most);
     config["intermediate_size"] = 2 * unit * random.between(1, most);
-    const bool in_blocks = block && rank.size > 1;  // some for each rank
-    config["hidden_size"] = group || by_rows ? 32 * random.between(1, 9)
-                            : in_blocks      ? random.between(300, 600)
-                                             : random.between(100, 300);
+    config["hidden_size"] = group || by_rows ? 32 * random.between(1, 9) : random.between(100, 300);
     stored = test::tiny_tensors(config, random);
     const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.0.mlp.";
     const int64_t dim = config["head_dim"].get<int64_t>();
@@ -74,7 +74,7 @@ struct CodesModel {
     if (random.uniform() < 0.6) {
       fusions.push_back({{mlp + "gate_proj", mlp + "up_proj"}, mlp + "gate_up"});
       const double how = random.uniform();
-      if (!block && how < 0.5) fusions.back().groups = {1, 1};
+      if (how < 0.5) fusions.back().groups = {1, 1};
       fusions.back().stacked = group && how >= 0.5;
     }
     for (Fusion& f : fusions) f.transposed = group && random.uniform() < 0.5;  // its elements are
@@ -86,6 +86,7 @@ struct CodesModel {
     }
     std::ranges::shuffle(stored, random.engine());
     config["quantization_config"] = {{"quant_method", group ? "mxfp4" : "fp8"}};
+    if (block) config["quantization_config"]["weight_block_size"] = {block_rows, block_cols};
     if (kind == ScalesOf::zeros)
       config["quantization_config"] = {
           {"quant_method", "compressed-tensors"},
@@ -130,7 +131,7 @@ struct CodesModel {
     if (scales_of == ScalesOf::row) scales.shape = {outputs, 1};
     if (scales_of == ScalesOf::block) {
       scales.name += "_inv";
-      scales.shape = {ceil_div(outputs, int64_t{128}), ceil_div(inputs, int64_t{128})};
+      scales.shape = {ceil_div(outputs, block_rows), ceil_div(inputs, block_cols)};
       if (random.uniform() < 0.3) scales.dtype = "F8_E8M0";
     }
     int64_t count = 1;
@@ -310,8 +311,8 @@ struct CodesModel {
     std::vector<float> values;
     for (int64_t c = piece.cut.col; c < piece.cut.col + piece.cut.cols; ++c) {
       const int64_t at = scales_of == ScalesOf::tensor ? 0
-                         : block                       ? output / 128 * scales.shape[1] + c / 128
-                                                       : output;
+                         : block ? output / block_rows * scales.shape[1] + c / block_cols
+                                 : output;
       const auto code =
           static_cast<uint8_t>(codes.bytes[static_cast<size_t>(output * codes.shape[1] + c)]);
       values.push_back(e4m3_to_float(code) * scale(scales, at));

@@ -1,0 +1,112 @@
+#include "src/formats/quantization_config.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr const char* kKey = "quantization_config";
+constexpr const char* kMethod = "quant_method";
+
+bool is_filled(const Json& config, const char* key) {
+  return config.contains(key) && config[key].is_object() && !config[key].empty();
+}
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// ModelOpt's own file. Without an algorithm it quantizes the KV cache only.
+std::optional<Json> of_modelopt(const Json& file) {
+  if (!file.is_object() || !is_filled(file, "quantization")) return std::nullopt;
+  Json quantization = file["quantization"];
+  if (text_of(quantization, "quant_algo").empty()) return std::nullopt;
+  quantization[kMethod] = "modelopt";
+  return quantization;
+}
+
+// A file of AutoGPTQ, whose keys AutoAWQ's first files have with other names.
+std::optional<Json> of_quantizer(const Json& file) {
+  if (!file.is_object() || (!file.contains("bits") && !file.contains("w_bit"))) return std::nullopt;
+  Json quantization = file;
+  const bool awq = file.contains("w_bit") || file.contains("zero_point");
+  if (text_of(file, kMethod).empty()) quantization[kMethod] = awq ? "awq" : "gptq";
+  return quantization;
+}
+
+// The values of a file beside config.json, the first that has some.
+std::optional<Json> of_files(const std::function<std::optional<Json>(const char* file)>& read) {
+  using Take = std::optional<Json> (*)(const Json&);
+  constexpr auto kFiles = std::to_array<std::pair<const char*, Take>>({
+      {"hf_quant_config.json", of_modelopt},
+      {"quantize_config.json", of_quantizer},
+      {"quant_config.json", of_quantizer},
+  });
+  for (const auto& [name, take] : kFiles) {
+    const std::optional<Json> file = read(name);
+    if (!file) continue;
+    if (std::optional<Json> found = take(*file)) return found;
+  }
+  return std::nullopt;
+}
+
+// AutoRound names the packing, or in its first versions who multiplies what is packed so.
+void settle_auto_round(Json& q) {
+  q[kMethod] = "auto-round";
+  std::string packing = text_of(q, "packing_format");
+  if (packing.empty()) packing = text_of(q, "backend");
+  if (packing.find("awq") != std::string::npos) {
+    q["packing_format"] = "auto_round:auto_awq";
+  } else if (packing.empty() || packing == "auto" || packing == "auto_round" ||
+             packing.find("gptq") != std::string::npos ||
+             packing.find("exllama") != std::string::npos) {
+    q["packing_format"] = "auto_round:auto_gptq";
+  }
+}
+
+// Names of what multiplies the weights, instead of what has quantized them.
+void settle_method(Json& q) {
+  constexpr auto kNames = std::to_array<std::pair<std::string_view, const char*>>({
+      {"gptq_marlin", "gptq"},
+      {"awq_marlin", "awq"},
+      {"compressed_tensors", "compressed-tensors"},
+      {"modelopt_fp4", "modelopt"},
+      {"modelopt_mixed", "modelopt"},
+      {"modelopt_mxfp8", "modelopt"},
+  });
+  const std::string method = text_of(q, kMethod);
+  for (const auto& [name, settled] : kNames)
+    if (method == name) q[kMethod] = settled;
+  if (method == "auto-round" || method == "intel/auto-round" || method == "inc")
+    settle_auto_round(q);
+  // Two tools name no method.
+  const auto is_true = [&](const char* key) { return q.contains(key) && q[key] == true; };
+  if (method.empty() && (is_true("load_in_4bit") || is_true("load_in_8bit")))
+    q[kMethod] = "bitsandbytes";
+  if (method.empty() && q.contains("bits") && q.contains("group_size")) q[kMethod] = "mlx";
+}
+
+}  // namespace
+
+void settle_quantization_config(Json& config,
+                                const std::function<std::optional<Json>(const char* file)>& read) {
+  constexpr const char* kOfCompressor = "compression_config";  // llm-compressor's first name
+  constexpr const char* kOfMlx = "quantization";
+  if (!config.is_object()) return;
+  if (!is_filled(config, kKey) && is_filled(config, kOfCompressor))
+    config[kKey] = config[kOfCompressor];
+  if (!config.contains(kKey) || config[kKey].is_null()) {
+    const bool inner = is_filled(config, "text_config") && is_filled(config["text_config"], kKey);
+    std::optional<Json> found = inner ? std::nullopt : of_files(read);
+    if (found) config[kKey] = *std::move(found);
+    if (is_filled(config, kOfMlx)) config[kKey] = config[kOfMlx];
+  }
+  for (Json* holder : {&config, config.contains("text_config") ? &config["text_config"] : nullptr})
+    if (holder != nullptr && holder->is_object() && is_filled(*holder, kKey))
+      settle_method((*holder)[kKey]);
+}
+
+}  // namespace sluice
