@@ -75,7 +75,7 @@ struct CodesModel {
       fusions.push_back({{mlp + "gate_proj", mlp + "up_proj"}, mlp + "gate_up"});
       const double how = random.uniform();
       if (how < 0.5) fusions.back().groups = {1, 1};
-      fusions.back().stacked = group && how >= 0.5;
+      fusions.back().stacked = (group || block) && how >= 0.5;
     }
     for (Fusion& f : fusions) f.transposed = group && random.uniform() < 0.5;  // its elements are
     for (const Fusion& f : fusions) fuse(f, stored);
@@ -119,9 +119,10 @@ struct CodesModel {
   // Gives a matrix random codes, and scales behind it.
   void quantize(size_t at) {
     TinyTensor& codes = stored[at];
-    const int64_t outputs = codes.shape[0], inputs = codes.shape[1];
+    const int64_t outputs = codes.shape.end()[-2], inputs = codes.shape.back();
+    const bool stacked = codes.shape.size() == 3;
     codes.dtype = "F8_E4M3";
-    codes.bytes.resize(static_cast<size_t>(outputs * inputs));
+    codes.bytes.resize(static_cast<size_t>((stacked ? codes.shape[0] : 1) * outputs * inputs));
     for (char& c : codes.bytes) {
       c = static_cast<char>(random.between(0, 255));
       if ((c & 0x7f) == 0x7f) c = 0;  // no NaN
@@ -132,6 +133,7 @@ struct CodesModel {
     if (scales_of == ScalesOf::block) {
       scales.name += "_inv";
       scales.shape = {ceil_div(outputs, block_rows), ceil_div(inputs, block_cols)};
+      if (stacked) scales.shape.insert(scales.shape.begin(), codes.shape[0]);
       if (random.uniform() < 0.3) scales.dtype = "F8_E8M0";
     }
     int64_t count = 1;
@@ -308,13 +310,15 @@ struct CodesModel {
     const TinyTensor& codes = *find(piece.source);
     const bool block = scales_of == ScalesOf::block;
     const TinyTensor& scales = *find(piece.source + (block ? "_scale_inv" : "_scale"));
+    const int64_t member = piece.view.index.value_or(0), inputs = codes.shape.back();
+    const int64_t first = (member * codes.shape.end()[-2] + output) * inputs;
     std::vector<float> values;
     for (int64_t c = piece.cut.col; c < piece.cut.col + piece.cut.cols; ++c) {
-      const int64_t at = scales_of == ScalesOf::tensor ? 0
-                         : block ? output / block_rows * scales.shape[1] + c / block_cols
-                                 : output;
-      const auto code =
-          static_cast<uint8_t>(codes.bytes[static_cast<size_t>(output * codes.shape[1] + c)]);
+      int64_t at = scales_of == ScalesOf::tensor ? 0 : output;
+      if (block)
+        at = (member * scales.shape.end()[-2] + output / block_rows) * scales.shape.back() +
+             c / block_cols;
+      const auto code = static_cast<uint8_t>(codes.bytes[static_cast<size_t>(first + c)]);
       values.push_back(e4m3_to_float(code) * scale(scales, at));
     }
     return values;
