@@ -126,7 +126,7 @@ void Attention::normalize(const Context& context, const Activations& act, const 
   // The room that attention's output takes later.
   const Tensor sums{act.attention(x.rows).data, DType::f32, x.rows, 1, 1};
   context.kernels.sum_squares(x, sums);
-  context.group.sum(sums, context.kernels.stream());
+  context.group.sum(sums, context.kernels);
   norm->forward_part(context.kernels, x, sums, x);
 }
 
