@@ -16,6 +16,8 @@
 #include "src/cli/settings.h"
 #include "src/hub/cache.h"
 #include "src/load/spill_directory.h"
+#include "src/ranks/mpi_group.h"
+#include "src/ranks/nccl.h"
 
 namespace sluice::cli {
 namespace {
@@ -103,10 +105,12 @@ void check_fixed_options(const CommonOptions& o) {
   refuse("--pipeline-parallel-size", o.pipeline_parallel_size);
 }
 
+constexpr std::string_view kFirstGpu = "cuda";
+
 // N of cuda:N, 0 of cuda; nullopt: the CPU.
 std::optional<int> parse_device(const std::string& name) {
   if (name == "cpu") return std::nullopt;
-  if (name == "cuda") return 0;
+  if (name == kFirstGpu) return 0;
   std::string_view number = name;
   const bool is_cuda = take_until(number, ':') == "cuda";
   const std::optional<int> index = parse_number<int>(number);
@@ -135,6 +139,9 @@ void set_device(const CommonOptions& o, ModelOptions& s) {
            "--kernels {}: selects kernels of the CPU, but --device is {}; leave one of them out",
            o.kernels, o.device);
     s.backend = open_device(o);
+    // Ranks of a plan are not there.
+    if (dynamic_cast<const MpiGroup*>(o.ranks.get()) != nullptr)
+      s.devices = join_nccl(*o.ranks, s.backend->device());
   } else {
     need_device(o);
   }
@@ -337,7 +344,9 @@ void add_basic_options(CLI::App& verb, CommonOptions& o) {
 }
 
 std::shared_ptr<Backend> open_device(const CommonOptions& o) {
-  const std::optional<int> index = parse_device(o.device);
+  std::optional<int> index = parse_device(o.device);
+  // Each of several ranks on a host has another.
+  if (o.ranks != nullptr && o.device == kFirstGpu) index = o.ranks->sharing().number;
   return index ? open_cuda(*index) : nullptr;
 }
 

@@ -143,7 +143,8 @@ void follow_ranks(const CommonOptions& o, const std::stop_token& stop, bool need
   try {
     options = model_options(o);
   } catch (const Error& e) {
-    o.ranks->agree(&e);
+    if (!o.ranks->is_over()) o.ranks->agree(&e);
+    throw;
   }
   options.needs_head = needs_head;
   try {

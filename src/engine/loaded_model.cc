@@ -65,7 +65,8 @@ void LoadedModel::fill(const std::stop_token& stop, LoadProgress* progress) {
 
 Runner& LoadedModel::runner() {
   Runner* runner = weights_.runner();
-  const RankGroups groups{planner_.group(), planner_.tensor_group()};
+  const RankGroups groups{planner_.group(), planner_.tensor_group(),
+                          planner_.options().devices.get()};
   return runner != nullptr ? *runner : weights_.make_runner(block_costs(), groups);
 }
 

@@ -13,7 +13,7 @@
 #include "src/base/thread_pool.h"
 #include "src/load/spill.h"
 #include "src/memory/buffer.h"
-#include "src/nn/group.h"
+#include "src/nn/device_group.h"
 #include "src/plan/memory_plan.h"
 #include "src/plan/quantize.h"
 
@@ -51,9 +51,11 @@ struct ModelOptions {
   bool prompt_cache = false;                 // a prompt cache will be used
   Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run, but for small parts
   std::shared_ptr<const Group> ranks;        // that compute the model together; null: one alone
-  int pipeline_parallel_size = 1;            // of so many ranks each has some of the layers
-  bool expert_parallel = false;              // of others each has some of the experts
-  const io::SystemCalls* calls = nullptr;    // of weights' reads, for tests; null: the real ones
+  // A way between the GPUs of the ranks, which each have one; null: they compute on CPUs.
+  std::shared_ptr<const DeviceLink> devices;
+  int pipeline_parallel_size = 1;          // of so many ranks each has some of the layers
+  bool expert_parallel = false;            // of others each has some of the experts
+  const io::SystemCalls* calls = nullptr;  // of weights' reads, for tests; null: the real ones
 };
 
 }  // namespace sluice

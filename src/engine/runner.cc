@@ -68,6 +68,8 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
           device_.has_own_memory() ? Activations::host_bytes(model.spec(), plan.chunk_rows) : 0,
           Buffer::Touch::now),
       groups_(groups),
+      gathered_memory_(device_.memory(ledger, Use::workspace, "sums of ranks",
+                                      gathered_bytes(model, shape), Buffer::Touch::now)),
       kv_(make_storage(model, device_, *stream_, ledger, layout_, plan, shape, touch)),
       blocks_(block_options(layout_, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.spec(), plan.chunk_rows, model.rank(),
@@ -81,6 +83,8 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
   kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
                                     {workspace_memory_.bytes(), workspace_host_.bytes()});
   if (plan.host_products.rows > 0) open_host(plan, shape);
+  if (groups_.devices != nullptr)
+    device_group_.emplace(groups_.tensor, *groups_.devices, gathered_memory_.bytes());
   find_stretches();
   if (touch == Buffer::Touch::now) return;
   toucher_ = start_thread<std::jthread>(
@@ -170,7 +174,7 @@ void Runner::use_new_weights() {
 void Runner::find_stretches() {
   const size_t units = model_.forward_units();
   for (size_t unit = 0; unit < units; ++unit) {
-    bool waits = model_.waits(*kernels_, unit);
+    bool waits = model_.waits(*kernels_, unit) || device_group_;
     model_.units()[unit]->each_param([&](const Param& p) { waits |= p.stream != nullptr; });
     if (stretches_.empty() || waits || stretches_.back().graphs == nullptr) {
       auto graphs = waits ? nullptr : std::make_unique<StepGraphs>(device_, *stream_, ledger_);
@@ -490,10 +494,9 @@ void Runner::compute_own_head(Tensor hidden) {
   const Tensor part{logits_memory_.data() + part_of_logits(model_, logits_rows_), DType::f32,
                     hidden.rows, model_.head_cols(), part_stride(model_)};
   model_.logits(context(), hidden, part);
-  stream_->synchronize();
   std::vector<Share> shares;
   for (int r = 0; r < ranks; ++r) shares.push_back(model_.head_share(r));
-  groups_.tensor.gather_columns(part, logits_, shares);
+  tensor_group().gather_columns(part, logits_, shares, *kernels_);
 }
 
 // The first rank of the last stage has the logits, and rank 0 receives them.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -18,6 +19,7 @@
 #include "src/kv/storage.h"
 #include "src/memory/ledger.h"
 #include "src/models/decoder.h"
+#include "src/nn/device_group.h"
 #include "src/nn/host_side.h"
 #include "src/plan/memory_plan.h"
 
@@ -132,7 +134,7 @@ class Runner {
   void find_stretches();
   void open_host(const MemoryPlan& plan, const RunShape& shape);
   Context context() const {
-    return {*kernels_, groups_.tensor, beside_ ? &*beside_->side : nullptr};
+    return {*kernels_, tensor_group(), beside_ ? &*beside_->side : nullptr};
   }
   void touch_memory(const std::stop_token& stop) const;
   // Row `from` of the last step's result to the place of row `to`.
@@ -141,6 +143,9 @@ class Runner {
     int64_t to = 0;
   };
 
+  const Group& tensor_group() const {
+    return device_group_ ? static_cast<const Group&>(*device_group_) : groups_.tensor;
+  }
   bool leads() const { return groups_.all.rank().size > 1 && groups_.all.rank().rank == 0; }
   int64_t row_number(Tensor hidden) const;
   void add_part(const StepPart& part);
@@ -190,6 +195,8 @@ class Runner {
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
   RankGroups groups_;
+  Buffer gathered_memory_;                   // none where ranks have no devices
+  std::optional<DeviceGroup> device_group_;  // the same
   // The CPU beside a device; nothing where it multiplies nothing.
   struct Beside {
     Buffer workspace, activation_memory, products;

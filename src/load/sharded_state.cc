@@ -121,6 +121,16 @@ std::string joined_name(const Param& param) {
   return path;
 }
 
+// Returns whether all pieces of a parameter are elements of one type, or it has none to join. They
+// follow one another in the plan; `tensor` is one of them.
+bool are_elements_alike(const TensorPlan& tensor, const Param& param) {
+  if (tensor.matrix->kept) return false;
+  if (joined_name(param).empty()) return true;
+  const std::span all(&tensor - tensor.piece, param.pieces.size());
+  return std::ranges::all_of(
+      all, [&](const TensorPlan& t) { return t.stored->dtype == tensor.stored->dtype; });
+}
+
 // Finds a part of elements.
 void find_elements(Part& part) {
   const Piece& piece = *part.piece;
@@ -218,7 +228,11 @@ Part part_of(const ReadPlan& plan, const TensorPlan& t) {
 // The tensors of a rank's file.
 class RankTensors {
  public:
-  explicit RankTensors(const ReadPlan& plan) : plan_(plan) {}
+  // Parts are joined in every layer or in none.
+  explicit RankTensors(const ReadPlan& plan)
+      : plan_(plan), joins_(std::ranges::all_of(plan.tensors, [&](const TensorPlan& t) {
+          return are_elements_alike(t, *plan.params[t.param].param);
+        })) {}
 
   void add(const TensorPlan& t) {
     const Part part = part_of(plan_, t);
@@ -228,7 +242,7 @@ class RankTensors {
     if (t.source == 0) add_small(part);
     if (part.unit == 0) return add_whole(*t.stored);
     check_units(part);
-    const std::string joined = t.matrix->kept ? "" : joined_name(*plan_.params[t.param].param);
+    const std::string joined = joins_ ? joined_name(*plan_.params[t.param].param) : "";
     of(joined.empty() ? t.stored->name : joined).parts.push_back(part);
   }
   void add_whole(const io::StoredTensor& stored) { of(stored.name).whole = &stored; }
@@ -256,6 +270,7 @@ class RankTensors {
   }
 
   const ReadPlan& plan_;
+  bool joins_;
   std::vector<RankTensor> all_;
   std::map<std::string, size_t> by_name_;
 };

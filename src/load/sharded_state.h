@@ -1,7 +1,7 @@
 // A checkpoint cut for so many ranks (vLLM's sharded_state): each rank has files of its own, whose
 // tensors are its parts, in the format of the checkpoint. They have the names of the checkpoint's;
-// but q, k and v of plain elements are one tensor, qkv_proj, and gate and up another, gate_up_proj,
-// as in vLLM.
+// but where no weight is stored quantized, q, k and v are one tensor, qkv_proj, and gate and up
+// another, gate_up_proj, as in vLLM.
 #pragma once
 
 #include <cstddef>

@@ -271,7 +271,7 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
     if (!is_done[e]) compute_expert(e, context, act, act.routing(), begins, at, x);
     add_output(e, context, act, act.routing(), begins, at, sum);
   }
-  if (adds_up_) context.group.sum(sums, kernels.stream());
+  if (adds_up_) context.group.sum(sums, kernels);
   if (shared_ != nullptr) add_shared(all, act, x, sum);
   if (beside) add_from_host(all, act, begins, x.rows, sum);
   kernels.stream().copy(y.data, sums.data, sum_bytes);

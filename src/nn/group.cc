@@ -30,10 +30,10 @@ void add_ranks(std::span<const std::byte> all, int ranks, int64_t count, float* 
 
 }  // namespace
 
-void Group::sum(Tensor y, DeviceStream& stream) const {
+void Group::sum(Tensor y, const Kernels& kernels) const {
   const int ranks = rank().size;
   if (ranks == 1) return;
-  stream.synchronize();
+  kernels.stream().synchronize();
   const bool dense = y.stride == y.cols;
   const int64_t rows = dense ? 1 : y.rows, cols = dense ? y.rows * y.cols : y.cols;
   for (int64_t r = 0; r < rows; ++r) {
@@ -46,7 +46,9 @@ void Group::sum(Tensor y, DeviceStream& stream) const {
   }
 }
 
-void Group::gather_columns(Tensor part, Tensor whole, std::span<const Share> shares) const {
+void Group::gather_columns(Tensor part, Tensor whole, std::span<const Share> shares,
+                           const Kernels& kernels) const {
+  kernels.stream().synchronize();
   int64_t widest = 0;
   for (const Share& share : shares) widest = std::max(widest, share.count);
   check(part.stride >= widest, "room for the widest share");

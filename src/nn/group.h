@@ -20,6 +20,8 @@
 
 namespace sluice {
 
+class DeviceLink;
+
 // This rank's work ends because another rank's did, for a reason that Group::agree() tells.
 struct OtherRankFailed : Error {
   OtherRankFailed() : Error(ErrorKind::runtime, "another rank has failed") {}
@@ -35,6 +37,7 @@ class Group {
   struct Sharing {
     int host = 1;
     int cpus = 1;
+    int number = 0;  // of this rank among those of the host
   };
   virtual Sharing sharing() const { return {}; }
 
@@ -69,11 +72,12 @@ class Group {
   virtual void hear(std::vector<std::byte>& message, const std::stop_token& stop) const = 0;
 
   // Makes y the sum of all ranks' y, added in the order of ranks, so that every rank has the same
-  // bits. Waits for the work of `stream`, which y is work of, in the host's memory.
-  void sum(Tensor y, DeviceStream& stream) const;
+  // bits. y is work of the kernels' stream, in the host's memory.
+  virtual void sum(Tensor y, const Kernels& kernels) const;
   // Puts the columns of all ranks' `part` side by side into `whole`, on rank 0. Rank r has those of
-  // `shares[r]`; rows of `part` have room for the widest share.
-  void gather_columns(Tensor part, Tensor whole, std::span<const Share> shares) const;
+  // `shares[r]`; rows of `part` have room for the widest share. Both are as y is.
+  virtual void gather_columns(Tensor part, Tensor whole, std::span<const Share> shares,
+                              const Kernels& kernels) const;
 
   // Ends what each rank has done by itself: returns if no rank failed. Otherwise every rank throws
   // the error of the first that did, which rank 0 has to say. `own`: this rank's error, or null.
@@ -199,6 +203,7 @@ class PartGroup final : public Group {
 struct RankGroups {
   const Group& all;
   const Group& tensor;
+  const DeviceLink* devices = nullptr;  // of `tensor`, where each has a device; null: none has
 };
 
 }  // namespace sluice

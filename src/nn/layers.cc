@@ -107,7 +107,7 @@ void Linear::forward(const Context& context, const RowsIn& input, const RowsOut&
   } else {
     multiply_parts(context, x, bias, y);
   }
-  if (adds_up_) context.group.sum(y, context.kernels.stream());
+  if (adds_up_) context.group.sum(y, context.kernels);
 }
 
 Norm::Norm(std::string path, int64_t size, const NormParams& params, NormTensors tensors,
@@ -172,7 +172,7 @@ void Norm::forward_part(const Context& context, Tensor x, Tensor room, Tensor y)
   if (context.group.rank().size == 1) return forward(kernels, x, y);
   const Tensor sums{room.data, DType::f32, x.rows, 1, 1};
   kernels.sum_squares(x, sums);
-  context.group.sum(sums, kernels.stream());
+  context.group.sum(sums, kernels);
   NormParams of_rows = params();
   of_rows.squares = sums.row<float>(0);
   of_rows.squares_cols = cols_of_ranks_;
@@ -201,30 +201,59 @@ void Embedding::look_up(const Kernels& kernels, std::span<const int32_t> ids,
   }
 }
 
+namespace {
+
+// A rank's part of a table, whose first row is number `first`, as all of it: ids are in the
+// device's memory, and are those of all rows.
+Weight as_whole(Weight part, int64_t first) {
+  const auto before = [&](Plane plane) {
+    return plane_offset(part.format, plane, first, part.cols);
+  };
+  part.rows += first;
+  part.data -= before(Plane::codes);
+  if (part.scales != nullptr) part.scales -= before(Plane::scales) / sizeof(float);
+  if (part.group_scales != nullptr) part.group_scales -= before(Plane::scales);
+  if (part.zeros != nullptr) part.zeros -= before(Plane::zeros);
+  if (part.outers != nullptr) part.outers -= before(Plane::outers) / sizeof(float);
+  return part;
+}
+
+}  // namespace
+
+// Looks up neighbouring ids that this rank has.
+void Embedding::look_up_own(const Kernels& kernels, std::span<const int32_t> ids,
+                            std::span<const int32_t> host_ids, Tensor y) const {
+  if (table_->stream == nullptr) return kernels.embed(as_whole(table_->value, own_.begin), ids, y);
+  constexpr size_t kMost = 64;
+  std::array<int32_t, kMost> rows{};
+  for (size_t i = 0; i < host_ids.size(); i += kMost) {
+    const std::span<const int32_t> some = host_ids.subspan(i, std::min(kMost, host_ids.size() - i));
+    std::ranges::transform(some, rows.begin(),
+                           [&](int32_t id) { return static_cast<int32_t>(id - own_.begin); });
+    table_->stream->embed(*table_, std::span(rows).first(some.size()),
+                          y.rows_from(static_cast<int64_t>(i), std::ssize(some)), kernels.stream());
+  }
+}
+
 // Each row is one rank's, and zero on the others, so that the sum is exact.
 void Embedding::forward(const Context& context, std::span<const int32_t> ids,
                         std::span<const int32_t> host_ids, Tensor y) const {
   const Kernels& kernels = context.kernels;
   if (!is_cut_) return look_up(kernels, ids, host_ids, y);
-  constexpr size_t kMost = 64;
-  auto is_own = [&](size_t i) {
-    return host_ids[i] >= own_.begin && host_ids[i] < own_.begin + own_.count;
-  };
-  for (size_t i = 0; i < host_ids.size();) {
-    const auto first = static_cast<int64_t>(i);
-    if (!is_own(i++)) {
-      kernels.stream().clear(y.rows_from(first, 1).data,
-                             static_cast<uint64_t>(y.cols) * sizeof(float));
+  const auto is_own = [&](int32_t id) { return id >= own_.begin && id < own_.begin + own_.count; };
+  for (size_t i = 0, end = 0; i < host_ids.size(); i = end) {
+    const bool own = is_own(host_ids[i]);
+    while (end < host_ids.size() && is_own(host_ids[end]) == own) ++end;
+    const Tensor rows = y.rows_from(static_cast<int64_t>(i), static_cast<int64_t>(end - i));
+    if (own) {
+      look_up_own(kernels, ids.subspan(i, end - i), host_ids.subspan(i, end - i), rows);
       continue;
     }
-    std::array<int32_t, kMost> rows{};
-    size_t count = 0;
-    for (--i; i < host_ids.size() && count < kMost && is_own(i); ++i)
-      rows[count++] = static_cast<int32_t>(host_ids[i] - own_.begin);
-    const std::span<const int32_t> found = std::span(rows).first(count);
-    look_up(kernels, found, found, y.rows_from(first, static_cast<int64_t>(count)));
+    for (int64_t r = 0; r < rows.rows; ++r)
+      kernels.stream().clear(rows.rows_from(r, 1).data,
+                             static_cast<uint64_t>(y.cols) * sizeof(float));
   }
-  context.group.sum(y, kernels.stream());
+  context.group.sum(y, kernels);
 }
 
 }  // namespace sluice

@@ -136,6 +136,8 @@ class Embedding : public Module {
  private:
   void look_up(const Kernels& kernels, std::span<const int32_t> ids,
                std::span<const int32_t> host_ids, Tensor y) const;
+  void look_up_own(const Kernels& kernels, std::span<const int32_t> ids,
+                   std::span<const int32_t> host_ids, Tensor y) const;
 
   Param* table_;
   Share own_;  // rows of this rank

@@ -10,6 +10,7 @@
 #include "src/kv/prompt_cache.h"
 #include "src/kv/storage.h"
 #include "src/memory/buffer.h"
+#include "src/nn/device_group.h"
 #include "src/plan/plan_lists.h"
 #include "src/plan/spill_layout.h"
 #include "src/plan/spill_window.h"
@@ -154,6 +155,15 @@ void plan_host(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
       shape.host->kernels_bytes(host_workspace_needs(model, products)).device);
 }
 
+}  // namespace
+
+uint64_t gathered_bytes(const CausalLM& model, const RunShape& shape) {
+  const int ranks = model.rank().size;
+  return ranks > 1 && shape.backend->device().has_own_memory() ? DeviceGroup::bytes(ranks) : 0;
+}
+
+namespace {
+
 void plan_compute(const CausalLM& model, const KvLayout& layout, const RunShape& shape,
                   MemoryPlan& plan) {
   Uses uses(shape, plan);
@@ -170,6 +180,7 @@ void plan_compute(const CausalLM& model, const KvLayout& layout, const RunShape&
   }
   WorkspaceBytes workspace = shape.backend->kernels_bytes(needs);
   uses.workspace += Buffer::charged_bytes(workspace.device);
+  uses.workspace += Buffer::charged_bytes(gathered_bytes(model, shape));
   plan.workspace += Buffer::charged_bytes(workspace.host);
   plan_host(model, shape, plan);
 }

@@ -76,6 +76,9 @@ WorkspaceNeeds workspace_needs(const CausalLM& model, const KvLayout& layout, co
 // The same of the CPU beside a device.
 WorkspaceNeeds host_workspace_needs(const CausalLM& model, const HostProducts& products);
 
+// Bytes that sums over ranks take of their devices' memory; 0: their tensors are in the host's.
+uint64_t gathered_bytes(const CausalLM& model, const RunShape& shape);
+
 // Bytes of a step's rope angles, which are computed in host memory.
 uint64_t rope_bytes(const WorkspaceNeeds& needs);
 // Bytes of `rows` rows of logits, with room behind them for the likeliest token of each row and its

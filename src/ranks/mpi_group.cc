@@ -149,12 +149,13 @@ void MpiGroup::find_neighbours() {
   sched_getaffinity(0, sizeof(cpus), &cpus);
   own.cpus = checksum64(std::as_bytes(std::span(&cpus, 1)));
   const std::span<const std::byte> all = all_gather(std::as_bytes(std::span(&own, 1)));
-  sharing_ = {0, 0};
+  sharing_ = {.host = 0, .cpus = 0};
   for (int r = 0; r < rank_.size; ++r) {
     Location other;
     std::memcpy(&other, all.data() + static_cast<size_t>(r) * sizeof(other), sizeof(other));
     if (other.host != own.host) continue;
     ++sharing_.host;
+    if (r < rank_.rank) ++sharing_.number;
     if (other.cpus == own.cpus) ++sharing_.cpus;
   }
 }

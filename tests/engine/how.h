@@ -18,7 +18,9 @@ namespace sluice::test {
 
 struct How {
   std::function<std::shared_ptr<Backend>()> backend = {};  // none: the CPU
-  void (*check)(LoadedModel&) = nullptr;                   // called after a run
+  // Joins ranks that have a device each; none: they have none.
+  std::function<std::shared_ptr<const DeviceLink>(const Group&, Device&)> link = {};
+  void (*check)(LoadedModel&) = nullptr;  // called after a run
   DtypeChoice dtype = DtypeChoice::bf16;
   Isa isa = Isa::automatic;
   int threads = 2;

@@ -42,6 +42,7 @@ std::optional<Error> try_ranks(const std::filesystem::path& model, int size, con
         try {
           ModelOptions options = options_for(model, how);
           options.ranks = std::make_shared<ThreadGroup>(Rank{r, size}, meeting);
+          if (how.link) options.devices = how.link(*options.ranks, options.backend->device());
           OnRank rank(std::move(options));
           if (r > 0) follow(rank.planner, rank.model, {});
           if (r == 0) lead(rank);

@@ -3,6 +3,7 @@
 // skipped, and says why.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,8 +12,10 @@
 #include "kernels/cuda/open_cuda.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/ranks/nccl.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/graphs.h"
+#include "tests/engine/on_ranks.h"
 #include "tests/engine/placed.h"
 
 namespace sluice {
@@ -134,6 +137,30 @@ INSTANTIATE_TEST_SUITE_P(Shared, Gpu, testing::ValuesIn(test::for_gpus(test::sha
                          test::golden_name);
 
 // The driver counts in pieces of 2 MiB.
+// Ranks that are threads, each with a GPU of its own, and NCCL between them.
+TEST(GpuRanks, HaveTheGoldenLogits) {
+  try {
+    open_cuda(1);
+  } catch (const Error&) {
+    GTEST_SKIP() << "needs two GPUs";
+  }
+  for (const char* name : {"llama_rope_dynamic", "mixtral", "qwen3_5"}) {
+    SCOPED_TRACE(name);
+    const test::GoldenFile file(test::bundled_model(name));
+    const test::Golden golden = file.golden(0);
+    std::atomic<int> gpus = 0;
+    const test::How how{
+        .backend = [&] { return open_cuda(gpus++); },
+        .link = [](const Group& group, Device& device) { return join_nccl(group, device); },
+        .dtype = DtypeChoice::f32,
+        .threads = kThreads};
+    const Outcome outcome = test::run_on_ranks(test::bundled_model(name), golden.ids,
+                                               std::ssize(golden.greedy), 2, how);
+    EXPECT_EQ(outcome.greedy, golden.greedy);
+    file.expect_float32(outcome, golden);
+  }
+}
+
 TEST(GpuMemory, ADeviceGivesWhatIsReservedAndTakesItBack) {
   std::unique_ptr<Backend> backend;
   try {

@@ -89,7 +89,7 @@ const float* Mamba2::squares(const Context& context, Tensor sums, Tensor out) co
     kernels.sum_squares(out, {part.data, DType::f32, out.rows, 1, 1});
     if (p != own) kernels.scale(part, 0, nullptr);
   }
-  context.group.sum(all, kernels.stream());
+  context.group.sum(all, kernels);
   return all.row<float>(own);
 }
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "src/device/host_device.h"
+#include "src/base/thread_pool.h"
 #include "src/ranks/mpi_group.h"
 
 namespace sluice {
@@ -45,7 +45,9 @@ void measure(const Group& group, int64_t floats) {
   void* const type = dlsym(RTLD_DEFAULT, "ompi_mpi_float");
   void* const sum = dlsym(RTLD_DEFAULT, "ompi_mpi_op_sum");
   const auto all_reduce = reinterpret_cast<AllReduce>(dlsym(RTLD_DEFAULT, "MPI_Allreduce"));
-  const auto ours = seconds_of([&] { group.sum(y, host_stream()); });
+  ThreadPool pool(1);
+  const auto kernels = make_cpu_kernels(Isa::automatic, Compute::f32, pool, {});
+  const auto ours = seconds_of([&] { group.sum(y, *kernels); });
   const auto theirs = seconds_of(
       [&] { all_reduce(row.data(), other.data(), static_cast<int>(floats), type, sum, world); });
   const auto copy =

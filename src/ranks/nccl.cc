@@ -1,0 +1,83 @@
+#include "src/ranks/nccl.h"
+
+#include <array>
+
+#include "src/base/error.h"
+#include "src/base/shared_library.h"
+
+namespace sluice {
+namespace {
+
+// NCCL's types and functions, after its documentation.
+struct UniqueId {
+  std::array<char, 128> internal{};
+};
+struct Functions {
+  using Handle = void*;                                // ncclComm_t
+  int (*get_id)(UniqueId*) = nullptr;                  // ncclGetUniqueId
+  int (*init)(Handle*, int, UniqueId, int) = nullptr;  // ncclCommInitRank
+  int (*abort)(Handle) = nullptr;                      // ncclCommAbort
+  int (*all_gather)(const void*, void*, size_t, int, Handle, CUstream_st*) = nullptr;
+  const char* (*text)(int) = nullptr;  // ncclGetErrorString
+};
+constexpr int kUint8 = 1;  // ncclUint8
+
+Functions functions_of(const char* name) {
+  const SharedLibrary library("NCCL", {name});
+  if (!library.found())
+    fail(ErrorKind::usage,
+         "several ranks on GPUs need {}, which is not there; install NCCL (Debian and Ubuntu with "
+         "NVIDIA's packages: libnccl2), or use --device cpu",
+         name);
+  Functions f;
+  library.load(f.get_id, "ncclGetUniqueId");
+  library.load(f.init, "ncclCommInitRank");
+  library.load(f.abort, "ncclCommAbort");
+  library.load(f.all_gather, "ncclAllGather");
+  library.load(f.text, "ncclGetErrorString");
+  return f;
+}
+
+class Nccl final : public DeviceLink {
+ public:
+  Nccl(const Group& group, Device& device, const char* library) {
+    UniqueId own;
+    group.together([&] {
+      f_ = functions_of(library);
+      if (group.rank().rank == 0) check_status(f_.get_id(&own), "making a group");
+    });
+    const UniqueId id = group.gather(own).front();
+    group.together([&] {
+      const auto stream = device.stream();
+      static_cast<void>(stream->handle());  // makes the device this thread's current one
+      check_status(f_.init(&handle_, group.rank().size, id, group.rank().rank), "joining a group");
+    });
+  }
+  // Other ranks may have ended, for which ncclCommDestroy would wait.
+  ~Nccl() override {
+    if (handle_ != nullptr) f_.abort(handle_);
+  }
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+
+  void all_gather(const std::byte* own, std::byte* all, uint64_t bytes,
+                  DeviceStream& stream) const override {
+    check_status(f_.all_gather(own, all, bytes, kUint8, handle_, stream.handle()), "gathering");
+  }
+
+ private:
+  void check_status(int status, const char* what) const {
+    if (status != 0) fail(ErrorKind::runtime, "NCCL: {}: {}", what, f_.text(status));
+  }
+
+  Functions f_;
+  Functions::Handle handle_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceLink> join_nccl(const Group& group, Device& device, const char* library) {
+  return std::make_unique<Nccl>(group, device, library);
+}
+
+}  // namespace sluice
