@@ -46,7 +46,8 @@ std::string utf8_of(uint32_t code) {
   return {static_cast<char>(0xF0 | code >> 18), tail(12), tail(6), tail(0)};
 }
 
-// Reads a text piece by piece, value by value (RFC 8259).
+// Reads a text piece by piece, value by value (RFC 8259). A library's parser, fed byte by byte to
+// bound its memory, took a third of the time in which large checkpoints open.
 class EventReader {
  public:
   EventReader(const JsonSource& source, std::string_view where, int max_depth,

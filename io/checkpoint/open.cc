@@ -347,9 +347,7 @@ std::vector<std::string> numbered_files(const fs::path& directory, std::string_v
   const std::string ending = fs::path(first).extension().string();
   std::vector<std::string> names;
   for (const std::string& name : other_files(directory)) {
-    const bool alike =
-        name.size() == first.size() && name.starts_with("consolidated.") && name.ends_with(ending);
-    if (alike) names.push_back(name);
+    if (name.starts_with(kConsolidated) && name.ends_with(ending)) names.push_back(name);
   }
   for (size_t i = 0; i < names.size(); ++i) {
     const std::string expected = fmt::format("consolidated.{:02}{}", i, ending);

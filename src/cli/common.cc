@@ -139,9 +139,10 @@ void set_device(const CommonOptions& o, ModelOptions& s) {
            "--kernels {}: selects kernels of the CPU, but --device is {}; leave one of them out",
            o.kernels, o.device);
     s.backend = open_device(o);
-    // Ranks of a plan are not there.
-    if (dynamic_cast<const MpiGroup*>(o.ranks.get()) != nullptr)
-      s.devices = join_nccl(*o.ranks, s.backend->device());
+    // Ranks of a plan are not there, and one alone exchanges nothing.
+    const auto* ranks = dynamic_cast<const MpiGroup*>(o.ranks.get());
+    if (ranks != nullptr && ranks->rank().size > 1)
+      s.devices = join_nccl(*ranks, s.backend->device());
   } else {
     need_device(o);
   }

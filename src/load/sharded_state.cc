@@ -195,7 +195,10 @@ void find_rows(Part& part) {
     part.unit_bytes = part.row_bytes * count / all;
     return;
   }
-  const auto group = static_cast<uint64_t>(t.matrix->kept->scale_cols);
+  // In memory scales may have fewer columns than in the file, as a cut falls within a block.
+  const auto group =
+      static_cast<uint64_t>(plane.group > 0 ? plane.group : t.matrix->kept->scale_cols);
+  if (first % group != 0 || (count % group != 0 && first + count != all)) refuse_part(part);
   part.skip = first / group * element;
   part.unit_bytes = ceil_div(count, group) * element;
 }

@@ -242,13 +242,13 @@ void MpiGroup::exchange(std::span<const std::span<const std::byte>> to,
   });
 }
 
-// `receipts`: of each other rank's message.
-void MpiGroup::give_up(std::span<const Request> receipts) const {
+// `requests`: one of each other rank, in their order.
+void MpiGroup::give_up(std::span<const Request> requests) const {
   break_off();
   std::vector<int> missing;
-  for (size_t i = 0; i < receipts.size(); ++i) {
+  for (size_t i = 0; i < requests.size(); ++i) {
     int done = 0;
-    library_->is_done(receipts[i], &done, nullptr);
+    library_->is_done(requests[i], &done, nullptr);
     const int rank = as_int(i);
     if (done == 0) missing.push_back(rank < rank_.rank ? rank : rank + 1);
   }
@@ -259,20 +259,22 @@ void MpiGroup::give_up(std::span<const Request> receipts) const {
 }
 
 void MpiGroup::send(int to, std::span<const std::byte> bytes) const {
-  Request request = begin_send(to, bytes, kSendTag);
-  wait({&request, 1}, Pace::patient, [] {});
+  wait_for(to, begin_send(to, bytes, kSendTag), "taken what was sent to it");
 }
 
 void MpiGroup::receive(int from, std::span<std::byte> bytes) const {
-  Request request = begin_receive(from, bytes, kSendTag);
+  wait_for(from, begin_receive(from, bytes, kSendTag), "sent its part of a step");
+}
+
+// `deed`: what the other rank has not done if the time is over.
+void MpiGroup::wait_for(int rank, Request request, std::string_view deed) const {
   const auto end = Clock::now() + patience_;
   wait({&request, 1}, Pace::patient, [&] {
     if (Clock::now() < end) return;
     break_off();
     fail(ErrorKind::runtime,
-         "rank {}: has not sent its part of a step for {} s; look whether it still runs "
-         "(--rank-timeout)",
-         from, patience_.count());
+         "rank {}: has not {} for {} s; look whether it still runs (--rank-timeout)", rank, deed,
+         patience_.count());
   });
 }
 
@@ -282,12 +284,16 @@ void MpiGroup::tell(std::span<const std::byte> message) const {
   const size_t room = kBeginBytes - sizeof(length);
   std::memcpy(begin_.data(), &length, sizeof(length));
   std::ranges::copy(message.first(std::min(room, message.size())), begin_.begin() + sizeof(length));
+  // First one to each other rank, in their order; then those of the rest.
   std::vector<Request> requests;
-  for (int r = 1; r < rank_.size; ++r) {
-    requests.push_back(begin_send(r, begin_, kTellTag));
-    if (length > room) requests.push_back(begin_send(r, message.subspan(room), kTellTag));
-  }
-  wait(requests, Pace::patient, [] {});
+  for (int r = 1; r < rank_.size; ++r) requests.push_back(begin_send(r, begin_, kTellTag));
+  for (int r = 1; r < rank_.size && length > room; ++r)
+    requests.push_back(begin_send(r, message.subspan(room), kTellTag));
+  const auto others = static_cast<size_t>(rank_.size - 1);
+  const auto end = Clock::now() + patience_;
+  wait(requests, Pace::patient, [&] {
+    if (Clock::now() > end) give_up(std::span(requests).last(others));
+  });
 }
 
 void MpiGroup::hear(std::vector<std::byte>& message, const std::stop_token& stop) const {

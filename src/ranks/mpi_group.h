@@ -55,7 +55,8 @@ class MpiGroup final : public Group {
   void exchange(std::span<const std::span<const std::byte>> to,
                 std::span<const std::span<std::byte>> from, int tag, Pace pace) const;
   std::span<const std::byte> gather(std::span<const std::byte> own, int tag, Pace pace) const;
-  [[noreturn]] void give_up(std::span<const Request> receipts) const;
+  void wait_for(int rank, Request request, std::string_view deed) const;
+  [[noreturn]] void give_up(std::span<const Request> requests) const;
 
   std::unique_ptr<Library> library_;
   std::chrono::seconds patience_;

@@ -44,12 +44,11 @@ class Nccl final : public DeviceLink {
     UniqueId own;
     group.together([&] {
       f_ = functions_of(library);
+      static_cast<void>(device.stream()->handle());  // makes the device this thread's current one
       if (group.rank().rank == 0) check_status(f_.get_id(&own), "making a group");
     });
     const UniqueId id = group.gather(own).front();
     group.together([&] {
-      const auto stream = device.stream();
-      static_cast<void>(stream->handle());  // makes the device this thread's current one
       check_status(f_.init(&handle_, group.rank().size, id, group.rank().rank), "joining a group");
     });
   }
