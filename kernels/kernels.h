@@ -192,6 +192,7 @@ inline constexpr int64_t kMostConvWidth = 16;
 // sigmoid(exp(log_rate) (x + bias)), and exp(floor step) is left.
 struct DecayParams {
   const float* log_rates = nullptr;  // [heads] in the device's memory, as the bias
+  bool negative_rates = false;       // they are -exp(log_rate) in its place
   const float* bias = nullptr;       // [heads * of_head]
   float least = 0;
   float most = std::numeric_limits<float>::infinity();
@@ -199,7 +200,8 @@ struct DecayParams {
   float floor = 0;  // below 0; 0: there is none
 };
 
-// A recurrence's inputs. key_heads divide the heads: each serves as many neighbours.
+// A recurrence's inputs. key_heads divide the heads: each serves as many neighbours, or every
+// key_heads-th.
 struct ScanInputs {
   Tensor queries;  // [n, key_heads * key_dim]
   Tensor keys;     // the same
@@ -209,6 +211,7 @@ struct ScanInputs {
 };
 struct ScanParams {
   int64_t key_dim = 0;
+  bool tiled = false;           // head h has the keys of head h % key_heads
   bool delta = false;           // the state's value for the key is subtracted from the value
   bool decays_rows = false;     // decays are of rows; with `delta` alone
   const float* skip = nullptr;  // [heads], in the device's memory, by which values go on; or null
@@ -221,9 +224,10 @@ struct SelectiveInputs {
   Tensor values;   // [n, channels]
   Tensor steps;    // [n, channels], of which softplus is taken
 };
-// Both in the device's memory.
+// Pointers are into the device's memory.
 struct SelectiveParams {
   const float* log_rates = nullptr;  // [channels][key_dim]
+  bool negative_rates = false;       // as DecayParams has it
   const float* skip = nullptr;       // [channels], by which values go on
 };
 inline constexpr int64_t kMostSelectiveKeys = 128;

@@ -388,6 +388,7 @@ struct SelectiveJob {
   float* out = nullptr;
   int64_t out_stride = 0;
   const float* log_rates = nullptr;  // [channels][key_dim]
+  bool negative_rates = false;
   const float* skip = nullptr;
   bool fresh = false;             // the state is zeros
   float* const* state = nullptr;  // [key_dim], of each the row of the state, of these channels

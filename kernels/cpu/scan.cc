@@ -15,7 +15,8 @@ void CpuKernels::decay(Tensor steps, const DecayParams& params, Tensor decays) c
     for (int64_t h = 0; h < steps.cols; ++h) {
       float& at = steps.row<float>(row)[h];
       const float x = at + params.bias[h];
-      const float rate = std::exp(params.log_rates[h / params.of_head]);
+      const float stored = params.log_rates[h / params.of_head];
+      const float rate = params.negative_rates ? -stored : std::exp(stored);
       if (params.floor < 0) {
         at = 1 / (1 + std::exp(-rate * x));
         decays.row<float>(row)[h] = std::exp(params.floor * at);
@@ -79,7 +80,8 @@ void CpuKernels::scan(const ScanInputs& in, const ScanParams& params, const Stat
                       Tensor out) const {
   check_scan(in, params, state, out);
   const int64_t d = params.key_dim, value_dim = state.cache.cols, heads = in.steps.cols;
-  const int64_t served = heads / (in.keys.cols / d), blocks = ceil_div(value_dim, kScanColumns);
+  const int64_t key_heads = in.keys.cols / d, served = heads / key_heads;
+  const int64_t blocks = ceil_div(value_dim, kScanColumns);
   const auto chunks = state.groups.front().chunks;
   auto* work = reinterpret_cast<float*>(scratch(scan_workspace(d, pool_.size())));
   constexpr int64_t kElements = 65536;  // of states times rows; less is not worth waking a thread
@@ -92,7 +94,8 @@ void CpuKernels::scan(const ScanInputs& in, const ScanParams& params, const Stat
                     std::min(kScanColumns, value_dim - column)};
     float* own = work + worker * d * kScanColumns;
     ScanJob job = state_of(state, part, d, own);
-    const int64_t row = chunks[part.chunk].first_row, first_key = part.head / served * d;
+    const int64_t row = chunks[part.chunk].first_row;
+    const int64_t first_key = (params.tiled ? part.head % key_heads : part.head / served) * d;
     const int64_t first = part.head * value_dim + part.column;
     job.queries = in.queries.row<float>(row) + first_key;
     job.query_stride = in.queries.stride;

@@ -38,6 +38,7 @@ void CpuKernels::selective_scan(const SelectiveInputs& in, const SelectiveParams
                          .out = out.row<float>(c.first_row) + channel,
                          .out_stride = out.stride,
                          .log_rates = params.log_rates + channel * d,
+                         .negative_rates = params.negative_rates,
                          .skip = params.skip + channel,
                          .fresh = c.first_position == 0,
                          .state = state_rows.data(),

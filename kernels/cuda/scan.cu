@@ -13,6 +13,7 @@ struct DecayArgs {
   int64_t step_stride, decay_stride, cols;
   const float* log_rates;
   const float* bias;
+  bool negative_rates;
   float least, most, floor;
   int64_t of_head;
 };
@@ -21,7 +22,8 @@ __global__ void __launch_bounds__(kElementwiseThreads) decay_kernel(DecayArgs a)
   const int64_t h = elementwise_column(1);
   if (h >= a.cols) return;
   float* at = a.steps + blockIdx.x * a.step_stride + h;
-  const float x = *at + a.bias[h], rate = expf(a.log_rates[h / a.of_head]);
+  const float x = *at + a.bias[h], stored = a.log_rates[h / a.of_head];
+  const float rate = a.negative_rates ? -stored : expf(stored);
   const float step = a.floor < 0 ? 1 / (1 + expf(-rate * x))
                                  : fminf(fmaxf(x > 30 ? x : log1pf(expf(x)), a.least), a.most);
   *at = step;
@@ -41,7 +43,8 @@ struct ScanArgs {
   int64_t rows;
   const float* skip;
   int key_dim, value_dim;
-  int served;  // heads of a key's head
+  int served;  // neighbours that a key's head serves; 0: every key_heads-th
+  int key_heads;
   StateCache state;
   StateChunks chunks;
 };
@@ -103,7 +106,8 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(ScanArgs a) {
   const int head = static_cast<int>(blockIdx.y);
   const bool own = column < a.value_dim;
   const int64_t first = int64_t{head} * a.key_dim, value = int64_t{head} * a.value_dim + column;
-  const int64_t first_key = int64_t{head} / a.served * a.key_dim, end = chunk.row + chunk.rows;
+  const int key_head = a.served > 0 ? head / a.served : head % a.key_heads;
+  const int64_t first_key = int64_t{key_head} * a.key_dim, end = chunk.row + chunk.rows;
   float state[kKeys] = {};
   if (own && !chunk.fresh)
     Part::each(a.key_dim,
@@ -188,8 +192,8 @@ void decay(Tensor steps, const DecayParams& params, Tensor decays, Stream stream
   if (steps.rows == 0 || steps.cols == 0) return;
   launch(decay_kernel, elementwise_launch(steps.rows, steps.cols, 1), stream,
          DecayArgs{steps.row<float>(0), decays.row<float>(0), steps.stride, decays.stride,
-                   steps.cols, params.log_rates, params.bias, params.least, params.most,
-                   params.floor, params.of_head});
+                   steps.cols, params.log_rates, params.bias, params.negative_rates, params.least,
+                   params.most, params.floor, params.of_head});
 }
 
 void scan(const ScanInputs& in, const ScanParams& params, const StateRows& state,
@@ -197,6 +201,7 @@ void scan(const ScanInputs& in, const ScanParams& params, const StateRows& state
   check_scan(in, params, state, out);
   if (out.rows == 0) return;
   const int64_t heads = in.steps.cols, d = params.key_dim, value_dim = state.cache.cols;
+  const int64_t key_heads = in.keys.cols / d;
   const ScanArgs args{in.queries.row<float>(0),
                       in.keys.row<float>(0),
                       in.values.row<float>(0),
@@ -213,7 +218,8 @@ void scan(const ScanInputs& in, const ScanParams& params, const StateRows& state
                       params.skip,
                       static_cast<int>(d),
                       static_cast<int>(value_dim),
-                      static_cast<int>(heads / (in.keys.cols / d)),
+                      params.tiled ? 0 : static_cast<int>(heads / key_heads),
+                      static_cast<int>(key_heads),
                       state.cache,
                       chunks};
   const int64_t count = chunks.chunks != nullptr ? chunks.count : out.rows;

@@ -21,6 +21,7 @@ struct SelectiveArgs {
   int64_t rows, channels;
   const float* log_rates;
   const float* skip;
+  bool negative_rates;
   int key_dim;
   StateCache state;
   StateChunks chunks;
@@ -51,7 +52,8 @@ __global__ void __launch_bounds__(kChannelThreads) selective_scan_kernel(Selecti
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) {
     if (!own || first + i >= a.key_dim) continue;
-    rates[i] = -expf(a.log_rates[channel * a.key_dim + first + i]);
+    const float rate = a.log_rates[channel * a.key_dim + first + i];
+    rates[i] = a.negative_rates ? rate : -expf(rate);
     if (!chunk.fresh) state[i] = state_row(a.state, chunk, first + i)[channel];
   }
   auto load_keys = [&](const float* from, float(&to)[kKeys]) {
@@ -124,6 +126,7 @@ void selective_scan(const SelectiveInputs& in, const SelectiveParams& params,
                            out.cols,
                            params.log_rates,
                            params.skip,
+                           params.negative_rates,
                            static_cast<int>(in.keys.cols),
                            state.cache,
                            chunks};

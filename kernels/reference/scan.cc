@@ -12,7 +12,8 @@ void ReferenceKernels::decay(Tensor steps, const DecayParams& params, Tensor dec
     for (int64_t h = 0; h < steps.cols; ++h) {
       float& at = steps.row<float>(r)[h];
       const double x = double{at} + params.bias[h];
-      const double rate = std::exp(double{params.log_rates[h / params.of_head]});
+      const double stored = params.log_rates[h / params.of_head];
+      const double rate = params.negative_rates ? -stored : std::exp(stored);
       const double step =
           params.floor < 0
               ? 1 / (1 + std::exp(-rate * x))
@@ -28,11 +29,12 @@ void ReferenceKernels::scan(const ScanInputs& in, const ScanParams& params, cons
                             Tensor out) const {
   check_scan(in, params, state, out);
   const int64_t d = params.key_dim, value_dim = state.cache.cols, heads = in.steps.cols;
-  const int64_t served = heads / (in.keys.cols / d);
+  const int64_t key_heads = in.keys.cols / d, served = heads / key_heads;
   const auto chunks = state.groups.front().chunks;
   for (size_t i = 0; i < chunks.size(); ++i) {
     for (int64_t c = 0; c < out.cols; ++c) {
-      const int64_t h = c / value_dim, column = c % value_dim, first_key = h / served * d;
+      const int64_t h = c / value_dim, column = c % value_dim;
+      const int64_t first_key = (params.tiled ? h % key_heads : h / served) * d;
       auto of_state = [&](int64_t k) -> float& { return state_row(state, i, h * d + k)[column]; };
       for (int64_t k = 0; k < d && chunks[i].first_position == 0; ++k) of_state(k) = 0;
       for (int64_t r = chunks[i].first_row; r < chunks[i].first_row + chunks[i].rows; ++r) {

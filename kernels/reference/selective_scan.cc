@@ -20,7 +20,8 @@ void ReferenceKernels::selective_scan(const SelectiveInputs& in, const Selective
         double result = params.skip[c] * value;
         for (int64_t k = 0; k < d; ++k) {
           float& at = state_row(state, i, k)[c];
-          const double left = std::exp(-std::exp(double{params.log_rates[c * d + k]}) * step);
+          const double rate = params.log_rates[c * d + k];
+          const double left = std::exp((params.negative_rates ? rate : -std::exp(rate)) * step);
           const double kept = left * at + step * value * in.keys.row<float>(r)[k];
           at = static_cast<float>(kept);
           result += kept * in.queries.row<float>(r)[k];

@@ -145,13 +145,39 @@ const Family& find_family(const JsonFields& config) {
   return *of_type;
 }
 
-// The tensor of q, k and v has all of q, then all of k, then all of v.
+// The tensor of q, k and v, if they have one, has all of q, then all of k, then all of v.
 void stack_heads(AttentionSpec& attention) {
+  const std::vector<PartSpec>& stored = attention.qkv.parts;
+  if (stored.size() > 1 && stored[0].source != stored[1].source) return;
   int64_t first = 0;
   for (size_t i = 0; i < attention.qkv.parts.size(); ++i) {
     attention.qkv.parts[i].view = {.first = first};
     first += i == 0 ? attention.heads.size : attention.kv_heads.size;
   }
+}
+
+// The same of a gated DeltaNet, whose gate has a tensor of its own.
+void stack_heads(GatedDeltaNetSpec& mixer) {
+  const std::string source = mixer.input.parts.front().source;
+  const int64_t keys = mixer.key_heads.size;
+  mixer.input.parts[0] = {source};
+  mixer.input.parts[1] = {source, {.first = keys}};
+  mixer.input.parts[2] = {source, {.first = 2 * keys}};
+  mixer.input.parts[3] = {mixer.name + ".in_proj_z"};
+}
+
+// A rank has every key head, and value heads of each.
+void tile_heads(GatedDeltaNetSpec& mixer) {
+  if (mixer.heads.units() == mixer.key_heads.units()) return;
+  mixer.tiled = true;
+  mixer.heads.multiple_of = mixer.key_heads.units() * mixer.value_dim;
+  mixer.key_heads.unit = mixer.key_heads.size;
+}
+
+void apply(const SourceFacts& facts, GatedDeltaNetSpec& mixer) {
+  if (facts.stacked_heads) stack_heads(mixer);
+  if (facts.tiled_heads) tile_heads(mixer);
+  mixer.negative_rates = facts.negative_rates;
 }
 
 // Refuses what the decoder cannot be made with.
@@ -167,6 +193,9 @@ void apply(const SourceFacts& facts, Model& model) {
     if (facts.stacked_heads) stack_heads(attention);
     if (facts.interleaved_rope && attention.rope) attention.rope = RopePairing::neighbours;
   });
+  each<GatedDeltaNetSpec>(spec, [&](GatedDeltaNetSpec& mixer) { apply(facts, mixer); });
+  each<Mamba2Spec>(spec, [&](Mamba2Spec& m) { m.negative_rates = facts.negative_rates; });
+  each<MambaSpec>(spec, [&](MambaSpec& m) { m.negative_rates = facts.negative_rates; });
   if (!use_layer_counts(spec, facts.layers))
     refuse("its layers differ in their numbers of KV heads, or in the widths of their MLPs");
   if (facts.norms_have_one) each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 0; });

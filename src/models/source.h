@@ -33,6 +33,10 @@ struct SourceFacts {
   bool outputs_first = false;   // GPT-2's matrices are [outputs, inputs]
   // A fused qkv has all of q, then all of k, then all of v, where the hub's goes by heads.
   bool stacked_heads = false;
+  // Rates of recurrences are stored as -exp of what the hub has.
+  bool negative_rates = false;
+  // Value heads of a gated DeltaNet go by their place among those of a key head, not by key heads.
+  bool tiled_heads = false;
   LayerCounts layers = {};
   std::vector<double> rope_factors = {};  // the rotary frequencies are divided by them
 };

@@ -19,7 +19,7 @@ from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, AriaTextConfig
                           GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config, HeliumConfig, HyperCLOVAXConfig,
                           Jais2Config, JambaConfig, KimiLinearConfig, BailingHybridConfig, Kolibri1Config, LagunaConfig, Lfm2Config, Lfm2MoeConfig, Lfm3Config, LlamaConfig, MiMoV2FlashConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config, Ministral3Config,
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
-                          OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
+                          OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3NextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
                           StableLmConfig, VaultGemmaConfig, YoutuConfig)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -29,6 +29,8 @@ FOUR = SMALL | {"num_hidden_layers": 4}
 TINY = COMMON | {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 256}
 GROUPED = TINY | {"num_key_value_heads": 2}
 ROUTED = GROUPED | {"num_hidden_layers": 3, "moe_intermediate_size": 16, "num_experts_per_tok": 2, "head_dim": 8}
+STATES = {"linear_conv_kernel_dim": 3, "linear_key_head_dim": 6, "linear_value_head_dim": 10, "linear_num_key_heads": 2,
+          "linear_num_value_heads": 6}
 LATENT = SMALL | {"num_key_value_heads": 6, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8,
                   "v_head_dim": 12, "moe_intermediate_size": 24, "n_routed_experts": 4, "num_experts_per_tok": 2,
                   "first_k_dense_replace": 1, "index_head_dim": 12, "index_n_heads": 16}
@@ -147,6 +149,15 @@ MODELS = {
                                dim_model_base=24),
     "gguf_lfm2_moe": Lfm2MoeConfig(**GROUPED | {"num_hidden_layers": 3}, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
                                    num_dense_layers=1, layer_types=["conv", "full_attention", "conv"]),
+    "gguf_qwen3_5": Qwen3_5TextConfig(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, **STATES, tie_word_embeddings=True,
+                                      layer_types=["linear_attention", "full_attention", "linear_attention"]),
+    "gguf_qwen3_next": Qwen3NextConfig(**GROUPED, head_dim=8, **STATES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+                                       shared_expert_intermediate_size=24, layer_types=["linear_attention", "full_attention"]),
+    "gguf_falcon_mamba": FalconMambaConfig(**COMMON, hidden_size=24, num_hidden_layers=2, state_size=7, conv_kernel=3, time_step_rank=5),
+    "gguf_mamba2": Mamba2Config(**COMMON, hidden_size=24, num_hidden_layers=2, state_size=12, conv_kernel=3, num_heads=6, head_dim=8, n_groups=2),
+    "gguf_afmoe": AfmoeConfig(**ROUTED | {"num_hidden_layers": 4, "head_dim": 4}, num_experts=4, num_shared_experts=1, route_scale=1.5, sliding_window=16,
+                              mup_enabled=True),
+    "gguf_gpt_bigcode": GPTBigCodeConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, n_positions=256),
     "gguf_ministral3": Ministral3Config(**GROUPED, head_dim=8, rope_parameters={
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0,
         "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1}),
@@ -275,11 +286,11 @@ def publish(name, config, folder):
 
 
 LENGTHS, NEW = (9, 40), 24
-FIRST_SEEDS = {"mamba": 9}  # with those before, one token's logits are much further from float32's than all others
+FIRST_SEEDS = {"mamba": 9, "gguf_qwen3_5": 9}  # with those before, one token's logits are much further from float32's than all others
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
-IN_CHUNKS = {"falcon_h1", "gguf_lfm2_moe", "kimi_linear", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5",
+IN_CHUNKS = {"falcon_h1", "gguf_lfm2_moe", "gguf_mamba2", "gguf_qwen3_5", "gguf_qwen3_next", "kimi_linear", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5",
              "qwen3_5_moe"}  # in float32 transformers' sums over chunks are further from float64's
-WITH_STATES = IN_CHUNKS | {"falcon_mamba", "jamba_dense", "mamba"}
+WITH_STATES = IN_CHUNKS | {"falcon_mamba", "gguf_falcon_mamba", "jamba_dense", "mamba"}
 
 
 def randomize(model, seed):

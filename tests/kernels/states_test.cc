@@ -101,6 +101,7 @@ TEST_P(States, DecaysEqualTheReference) {
   const std::vector<float> rates = random_floats(static_cast<size_t>(heads), random);
   const std::vector<float> bias = random_floats(static_cast<size_t>(3 * heads), random, 3);
   for (DecayParams params : {DecayParams{.least = 0.01F, .most = 1.5F}, DecayParams{.least = 0.01F},
+                             DecayParams{.negative_rates = true, .most = 1.5F},
                              DecayParams{.of_head = 3}, DecayParams{.of_head = 2, .floor = -5}}) {
     params.log_rates = rates.data();
     params.bias = bias.data();
@@ -169,11 +170,15 @@ TEST_P(States, RecurrencesEqualTheReference) {
       StateStep step(test::state_cache(s.heads * s.key_dim, s.value_dim, s.page_rows, s.first_row),
                      sequences);
       Backend backend(GetParam(), Compute::f32, step.needs(s.key_dim), 2);
-      for (const auto& [delta, of_rows] : {std::pair(false, false), {true, false}, {true, true}}) {
+      for (const auto& [delta, of_rows, tiled] : {std::tuple(false, false, false),
+                                                  {true, false, false},
+                                                  {true, true, false},
+                                                  {true, false, true}}) {
         ScanProblem problem(s, step.rows(), random);
         std::vector<float> state = random_floats(step.floats(), random);
         std::vector<float> expected_state = state, again = state;
         const ScanParams params{.key_dim = s.key_dim,
+                                .tiled = tiled,
                                 .delta = delta,
                                 .decays_rows = of_rows,
                                 .skip = delta ? nullptr : problem.skip.data()};
@@ -238,7 +243,10 @@ struct SelectiveProblem {
     auto part = [&](Matrix& m) { return m.tensor().rows_from(row, rows); };
     return {part(queries), part(keys), part(values), part(steps)};
   }
-  SelectiveParams params() const { return {.log_rates = rates.data(), .skip = skip.data()}; }
+  SelectiveParams params() const {
+    return {.log_rates = rates.data(), .negative_rates = negative_rates, .skip = skip.data()};
+  }
+  bool negative_rates = false;
   Matrix queries, keys, values, steps;
   std::vector<float> rates, skip;
 };
@@ -257,6 +265,8 @@ TEST_P(States, SelectiveScansEqualTheReference) {
       StateStep step(test::state_cache(s.key_dim, s.channels, s.page_rows, s.first_row), sequences);
       Backend backend(GetParam(), Compute::f32, step.needs(s.key_dim), 2);
       SelectiveProblem problem(s, step.rows(), random);
+      problem.negative_rates = step.rows() > 3;
+      for (float& rate : problem.rates) rate = problem.negative_rates ? -std::exp(rate) : rate;
       const std::vector<float> before = random_floats(step.floats(), random);
       std::vector<float> state = before, expected_state = before;
       const SelectiveInputs inputs = problem.inputs(0, step.rows());

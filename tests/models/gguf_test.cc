@@ -141,6 +141,20 @@ TEST(Gguf, LayersWithoutKvHeadsAreOfTheArchitecturesOtherType) {
               HasSubstr("lfm2.attention.head_count_kv has 1 and 2"));
 }
 
+TEST(Gguf, SizesOfHeadsAreQuotientsOfKeys) {
+  TempDir dir;
+  GgufBuilder b = tiny("qwen35");
+  b.number("qwen35.ssm.inner_size", uint32_t{60}).number("qwen35.ssm.time_step_rank", uint32_t{6});
+  const Json config = open(dir, b)->config();
+  EXPECT_EQ(config["linear_value_head_dim"], 10);
+  EXPECT_EQ(config["linear_num_value_heads"], 6);
+  GgufBuilder odd = tiny("qwen35");
+  odd.number("qwen35.ssm.inner_size", uint32_t{60})
+      .number("qwen35.ssm.time_step_rank", uint32_t{7});
+  EXPECT_THAT(gguf_refusal([&] { open(dir, odd)->config(); }),
+              HasSubstr("qwen35.ssm.time_step_rank (7) does not divide"));
+}
+
 // Keys before rope.scaling.* and types, as llama.cpp takes them.
 TEST(Gguf, OlderKeysOfRopeCountWhereNewerAreAbsent) {
   TempDir dir;
@@ -244,6 +258,8 @@ TEST(Gguf, OtherNamesOfOtherArchitectures) {
     b.string("general.architecture", architecture).tensor(tensor, {1}, kF32, "1234");
     return open(dir, b)->index().tensors().front().name;
   };
+  EXPECT_EQ(name("qwen35", "blk.1.ssm_a"), "model.layers.1.linear_attn.A_log");
+  EXPECT_EQ(name("qwen35", "blk.1.ssm_dt.bias"), "model.layers.1.linear_attn.dt_bias");
   EXPECT_EQ(name("gpt2", "blk.12.attn_qkv.bias"), "transformer.h.12.attn.c_attn.bias");
   EXPECT_EQ(name("gptneox", "blk.3.ffn_norm.weight"),
             "gpt_neox.layers.3.post_attention_layernorm.weight");

@@ -18,7 +18,7 @@ void scan_lanes(const SelectiveJob& job, int64_t channel, int64_t count) {
   for (int64_t k = 0; k < job.key_dim; ++k) {
     Vf logs{};
     for (int64_t i = 0; i < count; ++i) logs[i] = job.log_rates[(channel + i) * job.key_dim + k];
-    store(rates + k * kLanes, -exp(logs));
+    store(rates + k * kLanes, job.negative_rates ? logs : -exp(logs));
     store(state + k * kLanes, job.fresh ? Vf{} : get(job.state[k] + channel));
   }
   const Vf skip = get(job.skip + channel);

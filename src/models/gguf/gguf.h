@@ -26,9 +26,10 @@ struct GgufKey {
   std::string_view config_key;  // of config.json
 };
 // The end of a tensor's name on the hub: that of the file (".weight", ".bias"), the same for a
-// vector that is a matrix of one row there or for a convolution's matrix that has one more
-// dimension there, or nothing.
-enum class GgufNameEnd : uint8_t { same, one_row, convolution, none };
+// vector that is a matrix of one row there, for a matrix here that is a vector there or for a
+// convolution's matrix that has one more dimension there, or nothing, for a vector there, too. A
+// name without an end here has none there.
+enum class GgufNameEnd : uint8_t { same, one_row, vector, convolution, none, vector_alone };
 struct GgufName {
   std::string_view name;  // without ".weight" or ".bias"; of a layer: after "blk.N."
   // "{}" stands for the layer's number; "{e}", here and above, for the expert's.
@@ -39,6 +40,12 @@ struct GgufName {
 struct GgufValue {
   std::string_view config_key;
   std::string_view json;
+};
+// A size of config.json: a key's value divided by another's.
+struct GgufQuotient {
+  std::string_view config_key;
+  std::string_view whole;  // after "ARCHITECTURE.", both
+  std::string_view by;
 };
 // A boolean of config.json: whether a layer has the tensor.
 struct GgufSign {
@@ -60,11 +67,13 @@ struct GgufArchitecture {
   // Scores are divided by sqrt(query_pre_attn_scalar), of which no key tells: in the model with so
   // many layers it is hidden_size / heads, in others the size of a head. 0: config.json has none.
   int64_t deepest = 0;
-  std::string_view only_with = {};  // the key is above 0; such rows come before others of the name
+  // A key that is true or above 0; such rows come before others of the name.
+  std::string_view only_with = {};
   GgufScores scores = GgufScores::none;
   std::vector<GgufValue> values = {};
   std::vector<GgufSign> signs = {};
   std::vector<GgufWidth> widths = {};
+  std::vector<GgufQuotient> quotients = {};
   // The type of layers without KV heads, as layer_types has it; empty: all have some.
   std::string_view without_kv_heads = {};
 };

@@ -174,6 +174,14 @@ const GgufNames kGptOssNames{
     {"attn_sinks", "model.layers.{}.self_attn.sinks", GgufNameEnd::none},
     {"ffn_gate_inp", "model.layers.{}.mlp.router"},
 };
+const GgufNames kAfmoeNames{
+    {"attn_gate", "model.layers.{}.self_attn.gate_proj"},
+    {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+    {"ffn_norm", "model.layers.{}.pre_mlp_layernorm"},
+    {"post_ffw_norm", "model.layers.{}.post_mlp_layernorm"},
+    {"ffn_gate_inp", "model.layers.{}.mlp.router.gate"},
+    {"exp_probs_b", "model.layers.{}.mlp.expert_bias", GgufNameEnd::none},
+};
 const GgufNames kExaoneExperts{
     {"exp_probs_b", "model.layers.{}.mlp.e_score_correction_bias", GgufNameEnd::none},
 };
@@ -222,6 +230,38 @@ const GgufNames kGraniteExperts{
     {"ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.gate_proj"},
     {"ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.up_proj"},
     {"ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.down_proj"},
+};
+const GgufNames kDeltaNetNames{
+    {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+    {"attn_gate", "model.layers.{}.linear_attn.in_proj_z"},
+    {"ssm_ba", "model.layers.{}.linear_attn.in_proj_ba"},
+    {"ssm_alpha", "model.layers.{}.linear_attn.in_proj_a"},
+    {"ssm_beta", "model.layers.{}.linear_attn.in_proj_b"},
+    {"ssm_conv1d", "model.layers.{}.linear_attn.conv1d", GgufNameEnd::convolution},
+    {"ssm_dt", "model.layers.{}.linear_attn.dt_bias", GgufNameEnd::none},
+    {"ssm_a", "model.layers.{}.linear_attn.A_log", GgufNameEnd::none},
+    {"ssm_norm", "model.layers.{}.linear_attn.norm"},
+    {"ssm_out", "model.layers.{}.linear_attn.out_proj"},
+};
+const GgufNames kMambaNames{
+    {"token_embd", "backbone.embeddings"},
+    {"output_norm", "backbone.norm_f"},
+    {"output", "lm_head"},
+    {"attn_norm", "backbone.layers.{}.norm"},
+    {"ssm_in", "backbone.layers.{}.mixer.in_proj"},
+    {"ssm_conv1d", "backbone.layers.{}.mixer.conv1d", GgufNameEnd::convolution},
+    {"ssm_x", "backbone.layers.{}.mixer.x_proj"},
+    {"ssm_dt", "backbone.layers.{}.mixer.dt_proj"},
+    {"ssm_a", "backbone.layers.{}.mixer.A_log", GgufNameEnd::none},
+    {"ssm_d", "backbone.layers.{}.mixer.D", GgufNameEnd::none},
+    {"ssm_out", "backbone.layers.{}.mixer.out_proj"},
+};
+// Rates and skips are matrices of one column, and a norm has a row for each group.
+const GgufNames kMamba2Names{
+    {"ssm_dt", "backbone.layers.{}.mixer.dt_bias", GgufNameEnd::none},
+    {"ssm_a", "backbone.layers.{}.mixer.A_log", GgufNameEnd::vector_alone},
+    {"ssm_d", "backbone.layers.{}.mixer.D", GgufNameEnd::vector_alone},
+    {"ssm_norm", "backbone.layers.{}.mixer.norm", GgufNameEnd::vector},
 };
 // GgufNames of layers for several tokens at once, which are not read.
 const GgufNames kMoreLayers{
@@ -377,6 +417,70 @@ std::vector<GgufArchitecture> convolutions() {
   return all;
 }
 
+// Most layers have a gated DeltaNet.
+std::vector<GgufArchitecture> delta_nets() {
+  const Keys own{{"ssm.conv_kernel", "linear_conv_kernel_dim"},
+                 {"ssm.state_size", "linear_key_head_dim"},
+                 {"ssm.group_count", "linear_num_key_heads"},
+                 {"ssm.time_step_rank", "linear_num_value_heads"},
+                 {"full_attention_interval", "full_attention_interval"},
+                 {"nextn_predict_layers", "num_nextn_predict_layers"}};
+  const auto all_names = [](std::string_view qkv) {
+    return merged<GgufName>({{{"attn_qkv", qkv}},
+                             kDeltaNetNames,
+                             kMoreLayers,
+                             names(kExpertNames, kSharedExpert, kHeadNorms)},
+                            &GgufName::name);
+  };
+  const SourceFacts facts{.norms_have_one = true, .negative_rates = true, .tiled_heads = true};
+  const GgufNames apart = all_names("model.layers.{}.linear_attn.in_proj_qkv");
+  std::vector<GgufArchitecture> all{
+      {"qwen35", "Qwen3_5ForCausalLM", "qwen3_5_text", keys(own), apart, facts},
+      {"qwen35moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", keys(own, kExpertKeys), apart,
+       facts},
+      {"qwen3next",
+       "Qwen3NextForCausalLM",
+       "qwen3_next",
+       keys(own, kExpertKeys),
+       all_names("model.layers.{}.linear_attn.in_proj_qkvz"),
+       {.norms_have_one = true, .stacked_heads = true, .negative_rates = true}},
+  };
+  for (GgufArchitecture& a : all) {
+    a.values = {{"partial_rotary_factor", "1"}};
+    a.quotients = {{"linear_value_head_dim", "ssm.inner_size", "ssm.time_step_rank"}};
+    if (a.name == "qwen35") continue;
+    a.scores = GgufScores::softmax;
+    a.widths = kExpertWidths;
+  }
+  return all;
+}
+
+// No layer attends.
+std::vector<GgufArchitecture> mambas() {
+  const Keys own{{"embedding_length", "hidden_size"},
+                 {"block_count", "num_hidden_layers"},
+                 {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon"},
+                 {"ssm.conv_kernel", "conv_kernel"},
+                 {"ssm.state_size", "state_size"}};
+  const Keys channels{{"ssm.inner_size", "intermediate_size"},
+                      {"ssm.time_step_rank", "time_step_rank"}};
+  const Keys heads{{"ssm.time_step_rank", "num_heads"}, {"ssm.group_count", "n_groups"}};
+  const SourceFacts facts{.negative_rates = true};
+  std::vector<GgufArchitecture> all{
+      {"mamba", "FalconMambaForCausalLM", "falcon_mamba",
+       merged<GgufKey>({own, channels}, &GgufKey::key), kMambaNames, facts},
+      {"mamba", "MambaForCausalLM", "mamba", merged<GgufKey>({own, channels}, &GgufKey::key),
+       kMambaNames, facts},
+      {"mamba2", "Mamba2ForCausalLM", "mamba2", merged<GgufKey>({own, heads}, &GgufKey::key),
+       merged<GgufName>({kMamba2Names, kMambaNames}, &GgufName::name), facts},
+  };
+  for (GgufArchitecture& a : all)
+    a.signs = {{"ssm_conv1d.bias", "use_conv_bias"}, {"ssm_in.bias", "use_bias"}};
+  all[0].only_with = "ssm.dt_b_c_rms";
+  all[2].quotients = {{"head_dim", "ssm.inner_size", "ssm.time_step_rank"}};
+  return all;
+}
+
 std::vector<GgufArchitecture> gemmas() {
   const SourceFacts facts{.norms_have_one = true};
   return {
@@ -396,18 +500,12 @@ std::vector<GgufArchitecture> gemmas() {
 
 // Older layouts, whose fused q, k and v lie one behind the other here.
 std::vector<GgufArchitecture> gpts() {
+  const Keys own{
+      {"context_length", "n_positions"},  {"embedding_length", "n_embd"},
+      {"block_count", "n_layer"},         {"attention.head_count", "n_head"},
+      {"feed_forward_length", "n_inner"}, {"attention.layer_norm_epsilon", "layer_norm_epsilon"}};
   std::vector<GgufArchitecture> all{
-      {"gpt2",
-       "GPT2LMHeadModel",
-       "gpt2",
-       {{"context_length", "n_positions"},
-        {"embedding_length", "n_embd"},
-        {"block_count", "n_layer"},
-        {"attention.head_count", "n_head"},
-        {"feed_forward_length", "n_inner"},
-        {"attention.layer_norm_epsilon", "layer_norm_epsilon"}},
-       kGpt2Names,
-       {.outputs_first = true}},
+      {"gpt2", "GPT2LMHeadModel", "gpt2", own, kGpt2Names, {.outputs_first = true}},
       {"gptneox",
        "GPTNeoXForCausalLM",
        "gpt_neox",
@@ -427,6 +525,7 @@ std::vector<GgufArchitecture> gpts() {
         {"attention.layer_norm_epsilon", "layer_norm_epsilon"}},
        kBloomNames,
        {.stacked_heads = true}},
+      {"starcoder", "GPTBigCodeForCausalLM", "gpt_bigcode", own, kGpt2Names, {}},
   };
   all[1].values = {{"rotary_pct", "1"}};
   return all;
@@ -531,6 +630,18 @@ std::vector<GgufArchitecture> sigmoid_experts() {
                      {kExaoneExperts, kMoreLayers, names(kExpertNames, kSharedExperts, kHeadNorms)},
                      &GgufName::name),
                  {}});
+  all.push_back({"afmoe",
+                 "AfmoeForCausalLM",
+                 "afmoe",
+                 keys({{"attention.sliding_window", "sliding_window"},
+                       {"expert_shared_count", "num_shared_experts"},
+                       {"expert_weights_scale", "route_scale"},
+                       {"leading_dense_block_count", "num_dense_layers"}},
+                      kExpertKeys),
+                 merged<GgufName>({kAfmoeNames, names(kExpertNames, kSharedExperts, kHeadNorms)},
+                                  &GgufName::name),
+                 {}});
+  all.back().values = {{"mup_enabled", "true"}};
   all[0].values = {{"partial_rotary_factor", "1"}, {"num_nextn_predict_layers", "0"}};
   all[0].signs = {{"attn_q.bias", "attention_bias"}, {"attn_q_norm.weight", "use_qk_norm"}};
   for (GgufArchitecture& a : all) {
@@ -546,7 +657,7 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
   static const std::vector<GgufArchitecture> all = [] {
     std::vector<GgufArchitecture> list;
     for (auto* rows : {softmax_experts, sigmoid_experts, llama_likes, llama_likes_with_values,
-                       convolutions, gemmas, gpts})
+                       convolutions, delta_nets, mambas, gemmas, gpts})
       std::ranges::copy(rows(), std::back_inserter(list));
     return list;
   }();

@@ -174,6 +174,18 @@ void set_width(const io::GgufCheckpoint& checkpoint, const GgufWidth& row, Json&
   }
 }
 
+void set_quotient(const JsonFields& fields, const std::string& prefix, const GgufQuotient& row,
+                  Json& config) {
+  const std::string whole = prefix + std::string(row.whole), by = prefix + std::string(row.by);
+  if (!fields.has(whole.c_str()) || !fields.has(by.c_str())) return;
+  const int64_t size = fields.integer(whole.c_str(), 1, kMaxWidth);
+  const int64_t parts = fields.integer(by.c_str(), 1, kMaxWidth);
+  if (size % parts != 0)
+    fail(ErrorKind::refused, "{}: {} ({}) does not divide {} ({})", fields.where(), by, parts,
+         whole, size);
+  config[std::string(row.config_key)] = size / parts;
+}
+
 // Refuses what a router's keys say and the family's experts have not.
 void check_experts(const JsonFields& fields, const std::string& prefix,
                    const GgufArchitecture& architecture) {
@@ -211,7 +223,9 @@ const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header) {
   const auto fits = [&](const GgufArchitecture& a) {
     if (a.name != name) return false;
     const std::string key = fmt::format("{}.{}", name, a.only_with);
-    return a.only_with.empty() || fields.number_or(key.c_str(), 0) > 0;
+    if (a.only_with.empty() || !fields.has(key.c_str())) return a.only_with.empty();
+    return fields.raw(key.c_str()).is_boolean() ? fields.boolean_or(key.c_str(), false)
+                                                : fields.number_or(key.c_str(), 0) > 0;
   };
   const std::vector<GgufArchitecture>& all = gguf_architectures();
   auto found = std::ranges::find_if(all, fits);
@@ -261,6 +275,7 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
     config["vocab_size"] = table->shape.rows();
   take_off_more_layers(config);
   for (const GgufWidth& row : architecture.widths) set_width(checkpoint, row, config);
+  for (const GgufQuotient& row : architecture.quotients) set_quotient(fields, prefix, row, config);
   set_windows(fields, checkpoint.header, std::string(architecture.name), config);
   set_scaling(fields, prefix, factors, config);
   set_rotated(fields, prefix, architecture.rotated_key, config);
@@ -290,8 +305,7 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
     layer = rest.substr(4, dot - 4);
     rest = rest.substr(dot + 1);
   }
-  const size_t dot = rest.rfind('.');
-  if (dot == std::string_view::npos) return;
+  const size_t dot = std::min(rest.rfind('.'), rest.size());
   std::string name(rest.substr(0, dot));
   // Older files have a tensor for each expert: "ffn_up.N.weight".
   const size_t number = name.find_last_not_of("0123456789") + 1;
@@ -301,6 +315,8 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
   }
   auto found = std::ranges::find(architecture.names, name, &GgufName::name);
   if (found == architecture.names.end()) return;
+  const bool alone = found->end == GgufNameEnd::none || found->end == GgufNameEnd::vector_alone;
+  if (dot == rest.size() && !alone) return;
   std::string hub(found->hub_name);
   const auto put = [&](std::string_view place, std::string_view value) {
     const size_t at = hub.find(place);
@@ -309,10 +325,12 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
     return true;
   };
   if (!put("{}", layer) || !put("{e}", expert)) return;
-  if (found->end != GgufNameEnd::none) hub += rest.substr(dot);
+  if (!alone) hub += rest.substr(dot);
   tensor.name = std::move(hub);
   if (found->end == GgufNameEnd::one_row && tensor.shape.size() == 1)
     tensor.shape = Shape{1, tensor.shape[0]};
+  const bool flat = found->end == GgufNameEnd::vector || found->end == GgufNameEnd::vector_alone;
+  if (flat && tensor.shape.elements()) tensor.shape = Shape{*tensor.shape.elements()};
   if (found->end == GgufNameEnd::convolution && tensor.shape.size() == 2)
     tensor.shape = Shape{tensor.shape[0], 1, tensor.shape[1]};
 }

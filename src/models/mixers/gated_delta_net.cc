@@ -86,14 +86,17 @@ class GatedDeltaNet final : public StateMixer {
     kernels.scale(inputs.keys, 1 / std::sqrt(d), nullptr);
     kernels.decay(inputs.decays,
                   {.log_rates = float_data(log_rates_),
+                   .negative_rates = spec_.negative_rates,
                    .bias = float_data(step_bias_),
                    .of_head = spec_.decays().unit,
                    .floor = spec_.decay_floor},
                   inputs.decays);
     kernels.activate({Activation::sigmoid}, inputs.steps, {}, inputs.steps);
     if (spec_.step_multiplier != 1) kernels.scale(inputs.steps, spec_.step_multiplier, nullptr);
-    const ScanParams params{
-        .key_dim = spec_.key_dim, .delta = true, .decays_rows = spec_.decays_rows};
+    const ScanParams params{.key_dim = spec_.key_dim,
+                            .tiled = spec_.tiled,
+                            .delta = true,
+                            .decays_rows = spec_.decays_rows};
     kernels.scan(inputs, params, state, out);
   }
 

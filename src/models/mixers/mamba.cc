@@ -90,7 +90,10 @@ void Mamba::scan(const Context& context, const StateRows& state, const Activatio
   const Tensor steps = out.columns(0, values.cols);
   context.kernels.selective_scan(
       {scan_inputs_->part(inputs, kQueries), scan_inputs_->part(inputs, kKeys), values, steps},
-      {.log_rates = float_data(log_rates_), .skip = float_data(skip_)}, state, steps);
+      {.log_rates = float_data(log_rates_),
+       .negative_rates = spec_.negative_rates,
+       .skip = float_data(skip_)},
+      state, steps);
 }
 
 void Mamba::forward(const Context& context, const MixerStep& step, const Activations& act,

@@ -71,6 +71,7 @@ void Mamba2::recur(const Kernels& kernels, const StateRows& state, const Activat
                           .steps = part(all, kSteps)};
   kernels.decay(inputs.steps,
                 {.log_rates = float_data(log_rates_),
+                 .negative_rates = spec_.negative_rates,
                  .bias = float_data(step_bias_),
                  .least = spec_.least_step,
                  .most = spec_.most_step},

@@ -215,6 +215,8 @@ struct GatedDeltaNetSpec {
   // Tensors with a number for each head, as DecayParams describes them.
   std::string log_rates = {};
   std::string step_bias = {};
+  bool negative_rates = false;
+  bool tiled = false;        // as ScanParams has it
   bool decays_rows = false;  // a head has a decay for each of its keys (arXiv:2510.26692)
   float decay_floor = 0;     // as DecayParams has it
   float step_multiplier = 1;
@@ -248,6 +250,7 @@ struct Mamba2Spec {
   std::string log_rates = {};
   std::string step_bias = {};
   std::string skip = {};  // empty: none
+  bool negative_rates = false;
   float least_step = 0;
   float most_step = std::numeric_limits<float>::infinity();
   // The output is silu(gate) * norm(it), or norm(silu(gate) * it).
@@ -280,6 +283,7 @@ struct MambaSpec {
   std::vector<NormSpec> norms = {};  // of each of them; empty: none
   LinearSpec steps;                  // one part
   std::string log_rates = {};        // as SelectiveParams describes it
+  bool negative_rates = false;
   std::string skip = {};
   LinearSpec output;  // one part
 
