@@ -323,8 +323,9 @@ class MirroredKernels final : public Kernels {
   void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
                       const StateRows& state, Tensor out) const override {
     Mirror m;
-    const SelectiveParams p{m.read(params.log_rates, out.cols * inputs.keys.cols),
-                            m.read(params.skip, out.cols)};
+    SelectiveParams p = params;
+    p.log_rates = m.read(params.log_rates, out.cols * inputs.keys.cols);
+    p.skip = m.read(params.skip, out.cols);
     const SelectiveInputs in{m.read(inputs.queries), m.read(inputs.keys), m.read(inputs.values),
                              m.read(inputs.steps)};
     out = m.write(out);
