@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quant/block_layout.h"
 #include "quant/format.h"
 #include "src/base/dtype.h"
 
@@ -283,6 +284,15 @@ struct EncodeSums {
   int64_t not_finite = 0;
 };
 
+// Blocks of GGUF of a panel's rows, which follow one another in each (quant/blocks.h).
+struct InterleaveJob {
+  BlockLayout layout;
+  int64_t blocks = 0;                    // of a row
+  const uint8_t* const* rows = nullptr;  // [16]
+  const uint8_t* const* next = nullptr;  // [16]: the next panel's, which are fetched meanwhile
+  uint8_t* to = nullptr;
+};
+
 // The members that all rows of a norm share: y = x / sqrt(mean(x^2) + eps) * weight + bias.
 struct NormJob {
   bool centered = false;          // x - mean(x) in the place of x
@@ -455,6 +465,7 @@ struct Ops {
   void (*encode)(const EncodeJob& job, EncodeSums* sums);
   // Largest finite magnitude as a bit pattern of `stored`, sign bit clear.
   uint32_t (*largest)(const std::byte* source, DType stored, int64_t count);
+  void (*interleave)(const InterleaveJob& job);
 
   // Multiply-adds from registers, for the rate that the machine has; returns how many operations.
   // `seen` is changed, so that they are done.

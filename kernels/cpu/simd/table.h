@@ -53,6 +53,7 @@ constexpr Ops vector_ops(const char* name) {
       .to_float8 = to_float8,
       .encode = encode,
       .largest = largest,
+      .interleave = interleave,
       .multiply_add = multiply_add,
       .read = read,
   };
