@@ -422,7 +422,10 @@ struct Ops {
   // linear_scratch_bytes, or amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
-  bool multiplies_bytes;  // whole_bytes are of use
+  // Rows up to which whole_bytes are of use, and the largest byte of codes by which they are for
+  // up to kByteRows.
+  int64_t byte_rows;
+  int most_byte;
   void (*pack_whole)(const WholeJob& job);
   // Panels [begin, end), or with bytes and few rows places of byte_streams streams, of which there
   // are some more (kernels/cpu/simd/streams.h); scratch of grouped_scratch_bytes.
