@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "quant/blocks.h"
+#include "quant/encode_blocks.h"
 #include "quant/encode_groups.h"
 #include "quant/float8.h"
 #include "quant/grouped_columns.h"
@@ -179,48 +180,6 @@ void add_neighbours_amax(const EncodeArgs& a, Bits infinity, float* amax) {
   }
 }
 
-void check_blocks(const EncodeArgs& a) {
-  const Weight& to = a.to;
-  check(to.format.dtype == a.stored && to.data != nullptr, "blocks stay what they are");
-  check(to.cols % block_cols(to.format) == 0, "whole blocks");
-  check(a.first_row >= 0 && a.first_row + a.rows <= to.rows, "rows within the weight");
-  check(to.format.layout == WeightLayout::rows || a.first_row % kPanelRows == 0,
-        "row groups begin a panel");
-}
-
-// Blocks are copied, and interleaved in the packed layout.
-void copy_blocks(const EncodeArgs& a) {
-  const WeightFormat& format = a.to.format;
-  const int64_t row_bytes = grouped_row_bytes(format, a.to.cols), bytes = block_bytes(format);
-  auto* to = reinterpret_cast<uint8_t*>(a.to.data) + a.first_row * row_bytes;
-  if (format.layout == WeightLayout::rows) {
-    for (int64_t r = 0; r < a.rows; ++r)
-      std::copy_n(reinterpret_cast<const uint8_t*>(a.row(r)), row_bytes, to + r * row_bytes);
-    return;
-  }
-  for (int64_t first = 0; first < a.rows; first += kPanelRows, to += row_bytes * kPanelRows) {
-    std::array<const uint8_t*, kPanelRows> rows{};
-    for (int64_t r = 0; r < std::min(kPanelRows, a.rows - first); ++r)
-      rows[static_cast<size_t>(r)] = reinterpret_cast<const uint8_t*>(a.row(first + r));
-    interleave_blocks(format.dtype, rows, row_bytes / bytes, to);
-  }
-}
-
-// A block is not finite where one of its scales is not.
-EncodeStats block_stats(const EncodeArgs& a) {
-  EncodeStats stats;
-  stats.elements = a.rows * a.to.cols;
-  const int64_t bytes = block_bytes(a.to.format), blocks = a.to.cols / block_cols(a.to.format);
-  with_block(a.stored, [&]<class Kind>(Kind) {
-    for (int64_t i = 0; i < a.rows * blocks; ++i) {
-      const auto* block = reinterpret_cast<const uint8_t*>(a.row(i / blocks)) + i % blocks * bytes;
-      if (!std::isfinite(Kind::scale(block, 0) + Kind::min(block, 0)))
-        stats.not_finite += Kind::kLayout.cols;
-    }
-  });
-  return stats;
-}
-
 }  // namespace
 
 void EncodeStats::add(const EncodeStats& other) {
@@ -300,10 +259,7 @@ namespace {
 
 void encode_quantized(const EncodeArgs& a) {
   if (has_scaled_codes(a)) return encode_scaled_codes(a);
-  if (is_block(a.stored)) {
-    check_blocks(a);
-    return copy_blocks(a);
-  }
+  if (is_block(a.stored)) return encode_blocks(a);
   a.outputs > 0 ? encode_grouped_columns(a) : encode_row_codes(a);
 }
 

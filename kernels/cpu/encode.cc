@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "quant/encode_blocks.h"
 #include "quant/encode_groups.h"
 #include "quant/float8.h"
 #include "quant/groups.h"
@@ -151,10 +153,38 @@ void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::E
   }
 }
 
+// Blocks of GGUF, panel by panel. Statistics are taken of rows that are in a cache.
+EncodeStats encode_panels_of_blocks(const cpu::Ops& ops, const EncodeArgs& a) {
+  check_blocks(a);
+  const int64_t row_bytes = grouped_row_bytes(a.to.format, a.to.cols);
+  cpu::InterleaveJob job{.layout = block_layout(a.stored),
+                         .blocks = a.to.cols / block_cols(a.to.format)};
+  job.to = reinterpret_cast<uint8_t*>(a.to.data) + a.first_row * row_bytes;
+  EncodeStats stats;
+  stats.elements = a.rows * a.to.cols;
+  auto next = panel_of_blocks(a, 0);
+  for (int64_t first = 0; first < a.rows; first += kPanelRows, job.to += row_bytes * kPanelRows) {
+    const auto rows = std::exchange(next, panel_of_blocks(a, first + kPanelRows));
+    job.rows = rows.data();
+    job.next = next.back() != nullptr ? next.data() : rows.data();
+    if (rows.back() != nullptr) {
+      ops.interleave(job);
+    } else {
+      interleave_blocks(a.stored, rows, job.blocks, job.to);
+    }
+    for (const uint8_t* row : rows)
+      if (row != nullptr) stats.not_finite += not_finite_cols(a.stored, row, job.blocks);
+  }
+  return stats;
+}
+
 }  // namespace
 
 EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
-  if (is_quantized(a)) return encode_reference(a);  // a copy that memory bounds
+  if (is_quantized(a)) {
+    const bool panels = is_block(a.stored) && a.to.format.layout == WeightLayout::packed;
+    return panels ? encode_panels_of_blocks(ops_, a) : encode_reference(a);
+  }
   if (makes_groups(a)) return encode_groups(a);
   check_encode(a);
   cpu::EncodeSums sums;

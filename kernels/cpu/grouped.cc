@@ -143,13 +143,16 @@ void CpuKernels::choose_inputs(const WeightFormat& format, cpu::GroupedJob& job)
     return;
   }
   job.inputs = cpu::GroupedInputs::whole_pairs;
+  if (job.rows > ops_.byte_rows) return;
   std::optional<int> zero = zero_of_bytes(format);
   if (job.rows > cpu::kByteRows) {
     zero = std::nullopt;
     if (job.group_cols % 4 == 0) zero = job.mins ? 0 : 128;
     job.narrow_words = narrow_words(format, job.group_cols);
+  } else if (zero && *zero + most_code(format) > ops_.most_byte) {
+    zero = std::nullopt;
   }
-  if (!ops_.multiplies_bytes || !zero) return;
+  if (!zero) return;
   const auto bytes = job.rounded ? cpu::GroupedInputs::one_byte : cpu::GroupedInputs::whole_bytes;
   if (*zero != 0 && job.segments > most_starts(bytes)) return;  // no room for starts
   job.inputs = bytes;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quant/block_layout.h"
 #include "quant/format.h"
 #include "src/base/dtype.h"
 
@@ -283,6 +284,15 @@ struct EncodeSums {
   int64_t not_finite = 0;
 };
 
+// Blocks of GGUF of a panel's rows, which follow one another in each (quant/blocks.h).
+struct InterleaveJob {
+  BlockLayout layout;
+  int64_t blocks = 0;                    // of a row
+  const uint8_t* const* rows = nullptr;  // [16]
+  const uint8_t* const* next = nullptr;  // [16]: the next panel's, which are fetched meanwhile
+  uint8_t* to = nullptr;
+};
+
 // The members that all rows of a norm share: y = x / sqrt(mean(x^2) + eps) * weight + bias.
 struct NormJob {
   bool centered = false;          // x - mean(x) in the place of x
@@ -412,7 +422,10 @@ struct Ops {
   // linear_scratch_bytes, or amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
-  bool multiplies_bytes;  // whole_bytes are of use
+  // Rows up to which whole_bytes are of use, and the largest byte of codes by which they are for
+  // up to kByteRows.
+  int64_t byte_rows;
+  int most_byte;
   void (*pack_whole)(const WholeJob& job);
   // Panels [begin, end), or with bytes and few rows places of byte_streams streams, of which there
   // are some more (kernels/cpu/simd/streams.h); scratch of grouped_scratch_bytes.
@@ -455,6 +468,7 @@ struct Ops {
   void (*encode)(const EncodeJob& job, EncodeSums* sums);
   // Largest finite magnitude as a bit pattern of `stored`, sign bit clear.
   uint32_t (*largest)(const std::byte* source, DType stored, int64_t count);
+  void (*interleave)(const InterleaveJob& job);
 
   // Multiply-adds from registers, for the rate that the machine has; returns how many operations.
   // `seen` is changed, so that they are done.

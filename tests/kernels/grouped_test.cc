@@ -220,6 +220,37 @@ TEST_P(Grouped, EncodesAsTheReference) {
   }
 }
 
+// Panels of blocks: rows with gaps between them, the last panel not full, a block not finite.
+TEST_P(Grouped, EncodesBlocksAsTheReference) {
+  test::Random random("Grouped.EncodesBlocksAsTheReference");
+  Backend backend(GetParam(), Compute::bf16, {});
+  const int64_t rows = GetParam().size(41, 19), blocks = GetParam().size(5, 2);
+  for (DType type : kBlockTypes) {
+    SCOPED_TRACE(dtype_name(type));
+    const BlockLayout layout = block_layout(type);
+    const int64_t stride = round_to(blocks * layout.bytes, 4) + 4;
+    std::vector<uint8_t> source(static_cast<size_t>(rows * stride));
+    for (uint8_t& b : source) b = static_cast<uint8_t>(random.between(0, 255));
+    const auto encoded = [&](const test::Encode& encode) {
+      StoredWeight w({.dtype = type, .layout = GetParam().layout_of_groups()}, rows,
+                     blocks * layout.cols);
+      EncodeArgs args;
+      args.source = reinterpret_cast<const std::byte*>(source.data());
+      args.stored = type;
+      args.source_stride = stride;
+      args.rows = rows;
+      args.to = w.weight;
+      return std::pair(std::move(w), encode(args));
+    };
+    const auto [expected, wanted] = encoded(encode_reference);
+    const auto [found, stats] =
+        encoded([&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+    expect_same_planes(found.weight, expected.weight);
+    EXPECT_EQ(stats.elements, rows * blocks * layout.cols);
+    EXPECT_EQ(stats.not_finite, wanted.not_finite);
+  }
+}
+
 // Words of eight outputs in an order of their own, as AWQ has them.
 TEST_P(Grouped, CodesAcrossRowsAreEncodedAsByTheReference) {
   test::Random random("Grouped.CodesAcrossRowsAreEncodedAsByTheReference");

@@ -1,7 +1,8 @@
 // Few rows times codes that are decoded in registers, to unsigned bytes, and multiplied by the
 // bytes of inputs, three of each or one (kernels/grouped_sum.h). What is added to codes to make
 // them unsigned is taken off at the start of the sums, exactly. kernels/cpu/grouped.cc lists the
-// formats.
+// formats. AVX2 sums products of one row as 16-bit numbers first, which fit where bytes of codes
+// are small (Ops::most_byte).
 #pragma once
 
 #include "kernels/cpu/simd/group_scales.h"
@@ -11,12 +12,59 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
+#if defined(__AVX2__)
+
 #if defined(__AVX512VNNI__)
 
+constexpr int kMostRowsOfBytes = kByteRows;
+
+// A sum of products of bytes; kMost: the largest byte of codes, or more.
+template <int kMost>
+struct ByteSum {
+  static constexpr int kSteps = 64;  // that are added before widen()
+
+  void start(int32_t at) { of = Vu{} + static_cast<uint32_t>(at); }
+  void add(Vu codes, uint32_t x) {
+    of = reinterpret_cast<Vu>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(of),
+                                                  reinterpret_cast<__m512i>(codes),
+                                                  reinterpret_cast<__m512i>(Vu{} + x)));
+  }
+  void widen() {}
+  Vu of;
+};
+
+#else
+
+constexpr int kMostRowsOfBytes = 1;  // sums of more leave the registers
+
+template <int kMost>
+struct ByteSum {
+  static constexpr int kSteps = kMost > 128 ? 1 : 128 / kMost;
+
+  void start(int32_t at) {
+    of = Vu{} + static_cast<uint32_t>(at);
+    narrow = Halves{};
+  }
+  void add(Vu codes, uint32_t x) {
+    narrow += reinterpret_cast<Halves>(_mm256_maddubs_epi16(reinterpret_cast<__m256i>(codes),
+                                                            reinterpret_cast<__m256i>(Vu{} + x)));
+  }
+  void widen() {
+    of += reinterpret_cast<Vu>(
+        _mm256_madd_epi16(reinterpret_cast<__m256i>(narrow), _mm256_set1_epi16(1)));
+    narrow = Halves{};
+  }
+  Vu of;
+  Halves narrow;
+};
+
+#endif
+
 // Sums of each byte of inputs, for each row.
-template <int kRows, int kParts>
+template <int kRows, int kParts, int kMost>
 struct ByteSums {
-  Vu of[kRows][kParts];
+  static constexpr int kSteps = ByteSum<kMost>::kSteps;
+  ByteSum<kMost> of[kRows][kParts];
 
   // `starts` of a segment, from row to row `apart`; null: zeros.
   void start(const int32_t* starts, int64_t apart) {
@@ -24,25 +72,34 @@ struct ByteSums {
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 3
       for (int part = 0; part < kParts; ++part)
-        of[r][part] =
-            starts == nullptr ? Vu{} : Vu{} + static_cast<uint32_t>(starts[r * apart + part]);
+        of[r][part].start(starts == nullptr ? 0 : starts[r * apart + part]);
   }
   // Adds four columns; x: their word of the first row.
   void add(Vu codes, const uint32_t* x) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 3
-      for (int part = 0; part < kParts; ++part)
-        of[r][part] = reinterpret_cast<Vu>(_mm512_dpbusd_epi32(
-            reinterpret_cast<__m512i>(of[r][part]), reinterpret_cast<__m512i>(codes),
-            reinterpret_cast<__m512i>(Vu{} + x[(r * kParts + part) * 64])));
+      for (int part = 0; part < kParts; ++part) of[r][part].add(codes, x[(r * kParts + part) * 64]);
+  }
+  // After each kSteps columns, and the last.
+  void widen() {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 3
+      for (int part = 0; part < kParts; ++part) of[r][part].widen();
   }
   Vf value(int row) const {
-    if constexpr (kParts == 1) return __builtin_convertvector(reinterpret_cast<Vi>(of[row][0]), Vf);
-    const Vu upper = (of[row][2] << 8) + of[row][1];
-    return whole_value(reinterpret_cast<Vi>(upper), reinterpret_cast<Vi>(of[row][0]));
+    const ByteSum<kMost>* parts = of[row];
+    if constexpr (kParts == 1) {
+      return __builtin_convertvector(reinterpret_cast<Vi>(parts[0].of), Vf);
+    } else {
+      const Vu upper = (parts[2].of << 8) + parts[1].of;
+      return whole_value(reinterpret_cast<Vi>(upper), reinterpret_cast<Vi>(parts[0].of));
+    }
   }
 };
+
+constexpr int kByteVectors = static_cast<int>(16 / kLanes);  // of a panel's outputs
 
 inline Vu low_nibbles(Vu word) { return word & 0x0f0f0f0f; }
 inline Vu high_nibbles(Vu word) { return word >> 4 & 0x0f0f0f0f; }
@@ -52,14 +109,20 @@ inline Vu shifted(Vu word, int bits) { return bits < 0 ? word << -bits : word >>
 // Bytes that nibbles stand for: `values`, more by `zero`.
 struct ByteTable {
   ByteTable(const int16_t* values, int zero) {
-    alignas(64) uint8_t bytes[64];
-    for (int i = 0; i < 64; ++i) bytes[i] = static_cast<uint8_t>(values[i % 16] + zero);
-    at = reinterpret_cast<__m512i>(load_bits(bytes));
+    uint8_t bytes[kCell];
+    for (int i = 0; i < kCell; ++i) bytes[i] = static_cast<uint8_t>(values[i % 16] + zero);
+    at = load_bits(bytes);
   }
   Vu of(Vu nibbles) const {
-    return reinterpret_cast<Vu>(_mm512_shuffle_epi8(at, reinterpret_cast<__m512i>(nibbles)));
+#if defined(__AVX512F__)
+    return reinterpret_cast<Vu>(
+        _mm512_shuffle_epi8(reinterpret_cast<__m512i>(at), reinterpret_cast<__m512i>(nibbles)));
+#else
+    return reinterpret_cast<Vu>(
+        _mm256_shuffle_epi8(reinterpret_cast<__m256i>(at), reinterpret_cast<__m256i>(nibbles)));
+#endif
   }
-  __m512i at;
+  Vu at;
 };
 
 // Blocks in pieces of words, each of one line of codes or two. Groups of a piece: with kTwoGroups
@@ -127,8 +190,13 @@ struct FifthBits {
   }
   // Returns bytes with those of the columns first + (0, 2, 1, 3).
   Vu of(Vu word, int first) const {
-    const auto index = reinterpret_cast<__m512i>(word >> first);  // of which four bits count
-    return as_bits(_mm512_permutexvar_ps(index, of_four));
+    const Vu index = word >> first;  // of which four bits count
+#if defined(__AVX512F__)
+    return as_bits(_mm512_permutexvar_ps(reinterpret_cast<__m512i>(index), of_four));
+#else
+    const Vf of_three = _mm256_permutevar8x32_ps(of_four, reinterpret_cast<__m256i>(index));
+    return as_bits(of_three) | (index & 8) << 25;
+#endif
   }
   Vf of_four;
 };
@@ -241,18 +309,29 @@ struct ByteBlock<DType::q6_k> : SixteenColumns {
   }
 };
 
+// Sums of some rows and of vectors of outputs: kByteVectors of each of some panels.
 template <int kRows, int kPanels>
-struct PanelTotals {
-  Vf of[kPanels][kRows];
+struct PanelSums {
+  static constexpr int kVectors = kPanels * kByteVectors;
+  Vf of[kVectors][kRows];
 
+  // Adds those of a block of integers, which have these factors.
+  void add(const PanelSums& block, const float* factors) {
+    for (int v = 0; v < kVectors; ++v)
+      for (int r = 0; r < kRows; ++r) of[v][r] += block.of[v][r] * factors[r];
+  }
   void finish(const GroupedJob& job, const StreamedPanels& panels) const {
     float sums[kRows * 16];
     for (int p = 0; p < kPanels; ++p) {
-      for (int r = 0; r < kRows; ++r) store(sums + r * 16, of[p][r]);
+      for (int v = 0; v < kByteVectors; ++v)
+        for (int r = 0; r < kRows; ++r)
+          store(sums + r * 16 + v * kLanes, of[p * kByteVectors + v][r]);
       finish_panel(job, panels.panel(p), sums);
     }
   }
 };
+constexpr int panel_of(int vector) { return vector / kByteVectors; }
+constexpr int64_t lane_of(int vector) { return vector % kByteVectors * kLanes; }
 
 // A block of integers of all rows.
 template <int kRows, int kParts>
@@ -280,50 +359,62 @@ struct ByteInputs {
 
 // One block of stored codes of some panels, from segment `first` of its block of integers on. Its
 // lines are fetched in the order of memory, scales with them, one or two at each word.
-template <class Kind, int kBlockLines, int kParts, int kRows, int kPanels>
-inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::byte* block,
-                           int64_t apart, const ByteInputs<kRows, kParts>& in, int64_t first,
-                           const Scratch& scratch, Vf (&sums)[kPanels][kRows]) {
+template <DType kType, int kParts, int kRows, int kPanels>
+inline void add_byte_block(const GroupedJob& job, const ByteBlock<kType>& kind,
+                           const std::byte* block, int64_t apart,
+                           const ByteInputs<kRows, kParts>& in, int64_t first,
+                           const Scratch& scratch, PanelSums<kRows, kPanels>& sums) {
+  using Kind = ByteBlock<kType>;
+  constexpr BlockLayout kLayout = Block<kType>::kLayout;
+  using Sums = ByteSums<kRows, kParts, kLayout.zero + kLayout.most_code>;
+  constexpr int kBlockLines = (kLayout.bytes * 16 + 63) / 64, kVectors = kPanels * kByteVectors;
   constexpr int kSums = Kind::kTwoGroups ? 2 : 1, kSteps = Kind::kPieces * Kind::kWords;
+  // Words between two times that sums are widened.
+  constexpr int kNarrow = Sums::kSteps >= 2 ? Sums::kSteps * kSums / Kind::kLines : 1;
   const uint32_t* x = in.x + first * (job.group_cols / 4);
 #pragma GCC unroll 2
-  for (int p = 0; p < kPanels; ++p) {
-    const int64_t at = p * kMostGroups * 16;
-    Kind::scales({block + p * apart, {nullptr, scratch.scales + at, scratch.mins + at}, 0});
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t at = panel_of(v) * kMostGroups * 16;
+    const DecodedGroups to{nullptr, scratch.scales + at, scratch.mins + at};
+    Kind::scales({block + panel_of(v) * apart, to, lane_of(v)});
   }
 #pragma GCC unroll 16
   for (int piece = 0; piece < Kind::kPieces; ++piece) {
-    ByteSums<kRows, kParts> of[kPanels][kSums];
+    Sums of[kVectors][kSums];
 #pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p)
+    for (int v = 0; v < kVectors; ++v)
 #pragma GCC unroll 2
       for (int i = 0; i < kSums; ++i)
-        of[p][i].start(in.start(first + Kind::group(piece, i)), in.segments * 4);
+        of[v][i].start(in.start(first + Kind::group(piece, i)), in.segments * 4);
 #pragma GCC unroll 8
     for (int w = 0; w < Kind::kWords; ++w) {
       const int step = piece * Kind::kWords + w;
 #pragma GCC unroll 2
-      for (int p = 0; p < kPanels; ++p) {
-        const std::byte* from = block + p * apart;
+      for (int v = 0; v < kVectors; ++v) {
+        const std::byte* from = block + panel_of(v) * apart;
 #pragma GCC unroll 4
         for (int l = step * kBlockLines / kSteps; l < (step + 1) * kBlockLines / kSteps; ++l)
-          fetch_ahead<Kind::kAhead>(from + l * kCell);
+          if (lane_of(v) == 0) fetch_ahead<Kind::kAhead>(from + l * kCell);
 #pragma GCC unroll 2
         for (int line = 0; line < Kind::kLines; ++line)
-          of[p][line % kSums].add(kind.codes(from, piece, w, line), x + Kind::quad(piece, w, line));
+          of[v][line % kSums].add(kind.codes(from + lane_of(v) * 4, piece, w, line),
+                                  x + Kind::quad(piece, w, line));
+        if ((w + 1) % kNarrow == 0 || w + 1 == Kind::kWords)
+#pragma GCC unroll 2
+          for (int i = 0; i < kSums; ++i) of[v][i].widen();
       }
     }
 #pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p)
+    for (int v = 0; v < kVectors; ++v)
 #pragma GCC unroll 2
       for (int i = 0; i < kSums; ++i) {
         const int g = Kind::group(piece, i);
-        const int64_t at = (p * kMostGroups + g) * 16;
+        const int64_t at = (panel_of(v) * kMostGroups + g) * 16 + lane_of(v);
         const Vf scale = load(scratch.scales + at);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r)
-          sums[p][r] += in.scaled(of[p][i].value(r), r, first + g, scale,
-                                  job.mins ? scratch.mins + at : nullptr);
+          sums.of[v][r] += in.scaled(of[v][i].value(r), r, first + g, scale,
+                                     job.mins ? scratch.mins + at : nullptr);
       }
   }
 }
@@ -331,74 +422,88 @@ inline void add_byte_block(const GroupedJob& job, const Kind& kind, const std::b
 template <DType kType, int kParts, int kRows, int kPanels>
 void multiply_byte_blocks(const GroupedJob& job, const StreamedPanels& panels,
                           const Scratch& scratch) {
-  using Kind = ByteBlock<kType>;
-  constexpr int kLines = (Block<kType>::kLayout.bytes * 16 + 63) / 64;
-  const Kind kind(job);
+  const ByteBlock<kType> kind(job);
   const int64_t blocks = job.cols / job.block_cols, panel_bytes = blocks * job.block_bytes;
   const int64_t in_block = kBlockCols / job.block_cols, apart = panels.apart * panel_bytes;
   const std::byte* block = job.codes + panels.first * panel_bytes;
-  PanelTotals<kRows, kPanels> totals{};
+  PanelSums<kRows, kPanels> totals{};
   for (int64_t b = 0; b < whole_blocks(job); ++b) {
     const ByteInputs<kRows, kParts> in(job, b);
-    Vf sums[kPanels][kRows] = {};
+    PanelSums<kRows, kPanels> sums{};
     const int64_t count = smaller(in_block, blocks - b * in_block);
     for (int64_t i = 0; i < count; ++i, block += job.block_bytes)
-      add_byte_block<Kind, kLines, kParts>(job, kind, block, apart, in,
-                                           i * (job.block_cols / job.group_cols), scratch, sums);
-    for (int p = 0; p < kPanels; ++p)
-      for (int r = 0; r < kRows; ++r) totals.of[p][r] += sums[p][r] * in.factors[r];
+      add_byte_block<kType>(job, kind, block, apart, in, i * (job.block_cols / job.group_cols),
+                            scratch, sums);
+    totals.add(sums, in.factors);
   }
   totals.finish(job, panels);
 }
 
-// Grouped codes of four bits, looked up or not, or of eight.
+// Words of a segment of grouped codes: of four bits, looked up or not, or of eight.
+template <int kBits, bool kTable, class Sums, int kVectors>
+inline void add_byte_words(const ByteTable& table, const std::byte* from, int64_t apart,
+                           int64_t words, const uint32_t* x, Sums (&of)[kVectors]) {
+  constexpr int64_t kNarrow = Sums::kSteps * kBits / 8;
+  for (int64_t first = 0; first < words; first += kNarrow) {
+    const int64_t end = smaller(first + kNarrow, words);
+#pragma GCC unroll 2
+    for (int64_t w = first; w < end; ++w, from += kCell, x += 8 / kBits) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const std::byte* at = from + panel_of(v) * apart;
+        if (lane_of(v) == 0) fetch_ahead<kBits == 8 ? kNearBytes : kAheadBytes>(at);
+        const Vu word = load_bits(at + lane_of(v) * 4);
+        if (kBits == 8) {
+          of[v].add(word, x);
+          continue;
+        }
+        const Vu low = low_nibbles(word), high = high_nibbles(word);
+        of[v].add(kTable ? table.of(low) : low, x);
+        of[v].add(kTable ? table.of(high) : high, x + 1);
+      }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) of[v].widen();
+  }
+}
+
 template <int kBits, bool kTable, int kParts, int kRows, int kPanels>
 void multiply_byte_runs(const GroupedJob& job, const StreamedPanels& panels,
                         const Scratch& scratch) {
   constexpr int16_t kNone[16] = {};
+  constexpr int kMost = kTable ? 24 : (1 << kBits) - 1, kVectors = kPanels * kByteVectors;
   const ByteTable table(kTable ? job.code_values : kNone, job.zero);
   const int64_t panel_bytes = job.cols * kBits / 32 * kCell, apart = panels.apart * panel_bytes;
   const std::byte* from = job.codes + panels.first * panel_bytes;
-  PanelTotals<kRows, kPanels> totals{};
+  PanelSums<kRows, kPanels> totals{};
   for (int64_t b = 0; b < whole_blocks(job); ++b) {
     const ByteInputs<kRows, kParts> in(job, b);
     const uint32_t* x = in.x;
-    Vf sums[kPanels][kRows] = {};
+    PanelSums<kRows, kPanels> sums{};
     const int64_t end = block_end(job, b);
     int64_t s = 0;
     for (int64_t begin = b * kBlockCols; begin < end; ++s) {
       const Segment segment = segment_from(job, begin, end);
-      ByteSums<kRows, kParts> of[kPanels];
+      ByteSums<kRows, kParts, kMost> of[kVectors];
 #pragma GCC unroll 4
-      for (int p = 0; p < kPanels; ++p) of[p].start(in.start(s), in.segments * 4);
+      for (int v = 0; v < kVectors; ++v) of[v].start(in.start(s), in.segments * 4);
       const int64_t words = (segment.end - begin) * kBits / 32;
-#pragma GCC unroll 2
-      for (int64_t w = 0; w < words; ++w, from += kCell, x += 8 / kBits) {
+      add_byte_words<kBits, kTable>(table, from, apart, words, x, of);
+      from += words * kCell;
+      x += words * (8 / kBits);
 #pragma GCC unroll 4
-        for (int p = 0; p < kPanels; ++p) {
-          fetch_ahead<kBits == 8 ? kNearBytes : kAheadBytes>(from + p * apart);
-          const Vu word = load_bits(from + p * apart);
-          if (kBits == 8) {
-            of[p].add(word, x);
-            continue;
-          }
-          const Vu low = low_nibbles(word), high = high_nibbles(word);
-          of[p].add(kTable ? table.of(low) : low, x);
-          of[p].add(kTable ? table.of(high) : high, x + 1);
-        }
-      }
-#pragma GCC unroll 4
-      for (int p = 0; p < kPanels; ++p) {
-        const GroupScale g = group_scale(job, panels.panel(p), segment.group, 0);
+      for (int v = 0; v < kVectors; ++v) {
+        const int64_t panel = panels.panel(panel_of(v));
+        const GroupScale g = group_scale(job, panel, segment.group, lane_of(v));
         if (job.mins) store(scratch.mins, g.min);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r)
-          sums[p][r] += in.scaled(of[p].value(r), r, s, g.scale, job.mins ? scratch.mins : nullptr);
+          sums.of[v][r] +=
+              in.scaled(of[v].value(r), r, s, g.scale, job.mins ? scratch.mins : nullptr);
       }
       begin = segment.end;
     }
-    for (int p = 0; p < kPanels; ++p)
-      for (int r = 0; r < kRows; ++r) totals.of[p][r] += sums[p][r] * in.factors[r];
+    totals.add(sums, in.factors);
   }
   totals.finish(job, panels);
 }
@@ -448,7 +553,7 @@ template <int kParts, int kRows>
 void multiply_byte_rows(const GroupedJob& job, int64_t begin, int64_t end, const Scratch& scratch) {
   if constexpr (kRows > 0) {
     if (job.rows != kRows) return multiply_byte_rows<kParts, kRows - 1>(job, begin, end, scratch);
-    constexpr int kPanels = static_cast<int>(byte_streams(kRows));
+    constexpr int kPanels = kByteVectors == 1 ? static_cast<int>(byte_streams(kRows)) : 1;
     for_streamed_panels(job, streams_of(job, kPanels), begin, end, [&](StreamedPanels panels) {
       if (panels.count == kPanels)
         return multiply_byte_panels<kParts, kRows, kPanels>(job, panels, scratch);
@@ -462,8 +567,8 @@ void multiply_byte_rows(const GroupedJob& job, int64_t begin, int64_t end, const
 inline void multiply_bytes(const GroupedJob& job, int64_t begin, int64_t end,
                            const Scratch& scratch) {
   if (job.inputs == GroupedInputs::one_byte)
-    return multiply_byte_rows<1, kByteRows>(job, begin, end, scratch);
-  multiply_byte_rows<3, kByteRows>(job, begin, end, scratch);
+    return multiply_byte_rows<1, kMostRowsOfBytes>(job, begin, end, scratch);
+  multiply_byte_rows<3, kMostRowsOfBytes>(job, begin, end, scratch);
 }
 
 #else

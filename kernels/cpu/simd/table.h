@@ -26,9 +26,14 @@ constexpr Ops vector_ops(const char* name) {
       .pack_rows = pack_rows,
       .linear = linear,
 #if defined(__AVX512VNNI__)
-      .multiplies_bytes = true,
+      .byte_rows = INT64_MAX,
+      .most_byte = 256,
+#elif defined(__AVX2__)
+      .byte_rows = 1,  // few_rows.h
+      .most_byte = 128,
 #else
-      .multiplies_bytes = false,
+      .byte_rows = 0,
+      .most_byte = 0,
 #endif
       .pack_whole = pack_whole,
       .grouped = grouped,
@@ -53,6 +58,7 @@ constexpr Ops vector_ops(const char* name) {
       .to_float8 = to_float8,
       .encode = encode,
       .largest = largest,
+      .interleave = interleave,
       .multiply_add = multiply_add,
       .read = read,
   };
