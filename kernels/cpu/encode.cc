@@ -154,7 +154,8 @@ void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::E
 }  // namespace
 
 EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
-  if (is_quantized(a)) return encode_reference(a);  // a copy that memory bounds
+  // Copies that memory bounds.
+  if (is_quantized(a) || is_integer_vector(a.stored)) return encode_reference(a);
   if (makes_groups(a)) return encode_groups(a);
   check_encode(a);
   cpu::EncodeSums sums;
