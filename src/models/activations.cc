@@ -15,9 +15,10 @@ int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelR
 struct Widths {
   int64_t residual = 0, normed = 0, beside = 0, qkv = 0, attention = 0, mlp = 0;
   int64_t layer_inputs = 0, layer_rows = 0, expert_rows = 0, expert_sums = 0, chosen = 0;
-  std::array<int64_t, 11> all() const {
+  int64_t streams = 0;
+  std::array<int64_t, 12> all() const {
     return {residual,     normed,     beside,      qkv,         attention, mlp,
-            layer_inputs, layer_rows, expert_rows, expert_sums, chosen};
+            layer_inputs, layer_rows, expert_rows, expert_sums, chosen,    streams};
   }
 };
 
@@ -50,6 +51,11 @@ Widths widths(const DecoderSpec& spec, Rank rank) {
   if (spec.layer_inputs) {
     w.layer_rows = spec.layer_inputs->width * std::ssize(spec.layers);
     w.layer_inputs = padded(w.layer_rows);
+  }
+  if (spec.streams) {
+    const int64_t count = spec.streams->count;
+    w.streams = count * spec.hidden_size;
+    w.qkv = std::max(w.qkv, padded(count) + padded(count * count));
   }
   return w;
 }
@@ -121,10 +127,10 @@ Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
                          std::span<std::byte> memory, std::span<std::byte> host) {
   check(memory.size() >= bytes(spec, max_rows, rank), "activation memory is too small");
   check(host.empty() || host.size() >= host_bytes(spec, max_rows), "routing memory is too small");
-  const std::array<Tensor*, 11> matrices{&residual_,    &normed_,      &beside_,       &qkv_,
+  const std::array<Tensor*, 12> matrices{&residual_,    &normed_,      &beside_,       &qkv_,
                                          &attention_,   &mlp_,         &layer_inputs_, &layer_rows_,
-                                         &expert_rows_, &expert_sums_, &chosen_};
-  const std::array<int64_t, 11> cols = widths(spec, rank).all();
+                                         &expert_rows_, &expert_sums_, &chosen_,       &streams_};
+  const std::array<int64_t, 12> cols = widths(spec, rank).all();
   std::byte* at = memory.data();
   for (size_t i = 0; i < matrices.size(); ++i) {
     *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};

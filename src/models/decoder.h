@@ -13,6 +13,7 @@
 #include "src/models/mixers/mixer.h"
 #include "src/models/mlp.h"
 #include "src/models/pipeline.h"
+#include "src/models/streams.h"
 #include "src/nn/layers.h"
 
 namespace sluice {
@@ -36,6 +37,7 @@ class InputEmbedding : public Module {
   const Param& table() const { return tokens_->table(); }
 
  private:
+  void add_sinusoids(const Kernels& kernels, const StepRows& rows, Tensor to) const;
   void compute_layer_inputs(const Context& context, const StepRows& rows,
                             const Activations& act) const;
 
@@ -44,6 +46,7 @@ class InputEmbedding : public Module {
   Linear* projection_ = nullptr;  // or none
   Embedding* positions_ = nullptr;
   const Norm* norm_ = nullptr;
+  const StreamEntry* streams_ = nullptr;
   Embedding* layer_table_ = nullptr;  // and these two, or none
   Linear* layer_projection_ = nullptr;
   const Norm* layer_norm_ = nullptr;
@@ -56,8 +59,8 @@ class DecoderLayer : public Module {
   // If `delta`, act.normed holds a value still to be added to the residual stream; on return it
   // does if leaves_delta().
   bool leaves_delta(const Context& context, int64_t rows) const {
-    return scalar_ == nullptr && branches_.back().stream_norm == nullptr &&
-           !adds(branches_.size() - 1, context, rows);
+    return scalar_ == nullptr && streams_ == nullptr && !branches_.empty() &&
+           branches_.back().stream_norm == nullptr && !adds(branches_.size() - 1, context, rows);
   }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
@@ -77,17 +80,23 @@ class DecoderLayer : public Module {
     const Norm* sum_norm = nullptr;     // or none
     float input_multiplier = 1;
     float multiplier = 1;
+    float sum_multiplier = 1;
+    bool adds_input = false;
     size_t caches = 0;  // of a mixer: its number in the model
   };
   void check_beside(BranchInput input) const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,
                const Activations& act, const RowsIn& from, const RowsOut& to) const;
+  bool compute_both(const Branch& branch, const Branch& other, const Context& context,
+                    const Batch& batch, const Activations& act) const;
+  void end_streams(const Context& context, const Batch& batch, const Activations& act) const;
   // Returns whether a branch's last product is added to the residual stream at once.
   bool adds(size_t branch, const Context& context, int64_t rows) const;
 
   int64_t hidden_size_;
   std::vector<Branch> branches_;
+  const LayerStreams* streams_ = nullptr;  // or none
   const Param* scalar_ = nullptr;
 };
 
@@ -157,6 +166,7 @@ class CausalLM : public Module {
   size_t forward_units_ = 0;
   const InputEmbedding* embedding_ = nullptr;  // or none
   std::vector<DecoderLayer*> layers_;
+  const StreamExit* exit_ = nullptr;           // or none
   const Norm* norm_ = nullptr;                 // or none
   const Linear* output_projection_ = nullptr;  // or none
   const Param* head_ = nullptr;                // the embedding's table when tied; or none

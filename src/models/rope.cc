@@ -319,7 +319,7 @@ void rope_table(const RopeConfig& rope, RopeRows rows, Tensor cos, Tensor sin) {
   std::vector<float> inverse = rope_frequencies(rope, rows.length);
   check(cos.cols == std::ssize(inverse) && sin.rows == cos.rows, "rope table has the wrong shape");
   for (int64_t r = 0; r < cos.rows; ++r) {
-    float position = static_cast<float>(rows.first_position + r);
+    float position = static_cast<float>(rope.first_position + rows.first_position + r);
     const double factor = rope.attention_factor * position_factor(rope, rows.first_position + r);
     for (int64_t i = 0; i < cos.cols; ++i) {
       double angle =
