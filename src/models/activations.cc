@@ -15,10 +15,10 @@ int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelR
 struct Widths {
   int64_t residual = 0, normed = 0, beside = 0, qkv = 0, attention = 0, mlp = 0;
   int64_t layer_inputs = 0, layer_rows = 0, expert_rows = 0, expert_sums = 0, chosen = 0;
-  int64_t streams = 0;
+  int64_t altup = 0;
   std::array<int64_t, 12> all() const {
     return {residual,     normed,     beside,      qkv,         attention, mlp,
-            layer_inputs, layer_rows, expert_rows, expert_sums, chosen,    streams};
+            layer_inputs, layer_rows, expert_rows, expert_sums, chosen,    altup};
   }
 };
 
@@ -52,9 +52,9 @@ Widths widths(const DecoderSpec& spec, Rank rank) {
     w.layer_rows = spec.layer_inputs->width * std::ssize(spec.layers);
     w.layer_inputs = padded(w.layer_rows);
   }
-  if (spec.streams) {
-    const int64_t count = spec.streams->count;
-    w.streams = count * spec.hidden_size;
+  if (spec.altup) {
+    const int64_t count = spec.altup->count;
+    w.altup = count * spec.hidden_size;
     w.qkv = std::max(w.qkv, padded(count) + padded(count * count));
   }
   return w;
@@ -129,7 +129,7 @@ Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
   check(host.empty() || host.size() >= host_bytes(spec, max_rows), "routing memory is too small");
   const std::array<Tensor*, 12> matrices{&residual_,    &normed_,      &beside_,       &qkv_,
                                          &attention_,   &mlp_,         &layer_inputs_, &layer_rows_,
-                                         &expert_rows_, &expert_sums_, &chosen_,       &streams_};
+                                         &expert_rows_, &expert_sums_, &chosen_,       &altup_};
   const std::array<int64_t, 12> cols = widths(spec, rank).all();
   std::byte* at = memory.data();
   for (size_t i = 0; i < matrices.size(); ++i) {

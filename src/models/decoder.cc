@@ -97,7 +97,7 @@ InputEmbedding::InputEmbedding(const DecoderSpec& spec, const Dimension& vocabul
                                        Dimension{.size = spec.max_positions + spec.first_position},
                                        spec.hidden_size, false);
   }
-  if (spec.streams) streams_ = &add_child<StreamEntry>(*spec.streams, spec.hidden_size);
+  if (spec.altup) altup_ = &add_child<AltUpEntry>(*spec.altup, spec.hidden_size);
   if (!spec.layer_inputs) return;
   const LayerInputsSpec& inputs = *spec.layer_inputs;
   const int64_t columns = inputs.width * std::ssize(spec.layers);
@@ -127,7 +127,7 @@ void InputEmbedding::forward(const Context& context, const StepRows& rows,
   if (spec_.sinusoids) add_sinusoids(kernels, rows, residual);
   if (norm_ != nullptr) norm_->forward(kernels, residual, residual);
   if (layer_table_ != nullptr) compute_layer_inputs(context, rows, act);
-  if (streams_ != nullptr) streams_->forward(context, act, count);
+  if (altup_ != nullptr) altup_->forward(context, act, count);
   if (positions_ == nullptr) return;
   positions_->forward(context, rows.positions, rows.host_positions,
                       act.normed(count).columns(0, residual.cols));
@@ -189,8 +189,8 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     branch.sum_multiplier = mlp.sum_multiplier;
     branch.adds_input = mlp.adds_input;
   }
-  if (model.streams) {
-    streams_ = &add_child<LayerStreams>(*model.streams, number, hidden_size_);
+  if (model.altup) {
+    altup_ = &add_child<AltUpLayer>(*model.altup, number, hidden_size_);
     check(branches_.back().input == BranchInput::computed, "a branch for the other streams");
   }
   if (spec.scalar.empty()) return;
@@ -268,12 +268,12 @@ bool DecoderLayer::compute_both(const Branch& branch, const Branch& other, const
 }
 
 // Corrects all streams by the one that is computed, and adds the last branch to the others.
-void DecoderLayer::end_streams(const Context& context, const Batch& batch,
+void DecoderLayer::end_altup(const Context& context, const Batch& batch,
                                const Activations& act) const {
   const int64_t rows = std::ssize(batch.rows.ids);
-  streams_->correct(context, act, rows);
+  altup_->correct(context, act, rows);
   compute(branches_.back(), context, batch, act, act.residual(rows), act.normed(rows));
-  streams_->add(context, act, rows);
+  altup_->add(context, act, rows);
 }
 
 void DecoderLayer::forward(const Context& context, const Batch& batch, const Activations& act,
@@ -293,8 +293,8 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
     return to;
   };
   if (branches_.empty() && delta) kernels.add(residual, normed);
-  if (streams_ != nullptr) streams_->predict(context, act, rows);
-  const size_t of_stream = branches_.size() - (streams_ != nullptr ? 1 : 0);
+  if (altup_ != nullptr) altup_->predict(context, act, rows);
+  const size_t of_stream = branches_.size() - (altup_ != nullptr ? 1 : 0);
   for (size_t i = 0; i < of_stream; ++i) {
     const Branch& branch = branches_[i];
     const Branch* other = i + 1 < of_stream ? &branches_[i + 1] : nullptr;
@@ -320,9 +320,9 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
     }
     delta = true;
   }
-  if (scalar_ == nullptr && streams_ == nullptr) return;
+  if (scalar_ == nullptr && altup_ == nullptr) return;
   if (delta) kernels.add(residual, normed);
-  if (streams_ != nullptr) return end_streams(context, batch, act);
+  if (altup_ != nullptr) return end_altup(context, batch, act);
   kernels.scale(residual, 1, reinterpret_cast<const float*>(scalar_->value.data));
 }
 
@@ -392,8 +392,8 @@ void CausalLM::add_layers() {
 }
 
 void CausalLM::add_end() {
-  if (spec_.streams) {
-    StreamExit& exit = add_child<StreamExit>(*spec_.streams, spec_.hidden_size);
+  if (spec_.altup) {
+    AltUpExit& exit = add_child<AltUpExit>(*spec_.altup, spec_.hidden_size);
     exit_ = &exit;
     units_.push_back(&exit);
   }

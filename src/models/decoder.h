@@ -13,7 +13,7 @@
 #include "src/models/mixers/mixer.h"
 #include "src/models/mlp.h"
 #include "src/models/pipeline.h"
-#include "src/models/streams.h"
+#include "src/models/altup.h"
 #include "src/nn/layers.h"
 
 namespace sluice {
@@ -46,7 +46,7 @@ class InputEmbedding : public Module {
   Linear* projection_ = nullptr;  // or none
   Embedding* positions_ = nullptr;
   const Norm* norm_ = nullptr;
-  const StreamEntry* streams_ = nullptr;
+  const AltUpEntry* altup_ = nullptr;
   Embedding* layer_table_ = nullptr;  // and these two, or none
   Linear* layer_projection_ = nullptr;
   const Norm* layer_norm_ = nullptr;
@@ -59,7 +59,7 @@ class DecoderLayer : public Module {
   // If `delta`, act.normed holds a value still to be added to the residual stream; on return it
   // does if leaves_delta().
   bool leaves_delta(const Context& context, int64_t rows) const {
-    return scalar_ == nullptr && streams_ == nullptr && !branches_.empty() &&
+    return scalar_ == nullptr && altup_ == nullptr && !branches_.empty() &&
            branches_.back().stream_norm == nullptr && !adds(branches_.size() - 1, context, rows);
   }
   void forward(const Context& context, const Batch& batch, const Activations& act,
@@ -90,13 +90,13 @@ class DecoderLayer : public Module {
                const Activations& act, const RowsIn& from, const RowsOut& to) const;
   bool compute_both(const Branch& branch, const Branch& other, const Context& context,
                     const Batch& batch, const Activations& act) const;
-  void end_streams(const Context& context, const Batch& batch, const Activations& act) const;
+  void end_altup(const Context& context, const Batch& batch, const Activations& act) const;
   // Returns whether a branch's last product is added to the residual stream at once.
   bool adds(size_t branch, const Context& context, int64_t rows) const;
 
   int64_t hidden_size_;
   std::vector<Branch> branches_;
-  const LayerStreams* streams_ = nullptr;  // or none
+  const AltUpLayer* altup_ = nullptr;  // or none
   const Param* scalar_ = nullptr;
 };
 
@@ -166,7 +166,7 @@ class CausalLM : public Module {
   size_t forward_units_ = 0;
   const InputEmbedding* embedding_ = nullptr;  // or none
   std::vector<DecoderLayer*> layers_;
-  const StreamExit* exit_ = nullptr;           // or none
+  const AltUpExit* exit_ = nullptr;           // or none
   const Norm* norm_ = nullptr;                 // or none
   const Linear* output_projection_ = nullptr;  // or none
   const Param* head_ = nullptr;                // the embedding's table when tied; or none

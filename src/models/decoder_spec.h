@@ -82,7 +82,7 @@ struct ExpertsSpec {
 // A branch reads the residual stream through its norm, or as it is, and what it computes is added
 // to the stream, through a norm of its own if there is one, and times its multiplier. A branch that
 // takes the layer's input stands beside the branch before it; without a norm it reads what that one
-// reads. The last one of a layer with several streams (StreamsSpec) may read the one that the layer
+// reads. The last one of a layer with several streams (AltUpSpec) may read the one that the layer
 // has computed, and is added to the others.
 enum class BranchInput : uint8_t { stream, layer_input, computed };
 
@@ -160,7 +160,7 @@ struct LayerInputsSpec {
 // and corrects each by what that has become. The first stream begins with the embedding, and each
 // other with a product of it; in the end products of the others are added to the first, and all
 // have the mean square of the first.
-struct StreamsSpec {
+struct AltUpSpec {
   int64_t count = 0;
   int64_t computed = 0;
   std::vector<std::string> entries;  // matrices, of all streams but the first
@@ -206,7 +206,7 @@ struct DecoderSpec {
   std::string output_projection = {};
   NormSpec embedding_norm = {};
   std::optional<LayerInputsSpec> layer_inputs = {};
-  std::optional<StreamsSpec> streams = {};
+  std::optional<AltUpSpec> altup = {};
   // A table with a row for each position, which is added to the token's; empty: none. Position 0
   // has the row `first_position`.
   std::string positions = {};
@@ -235,7 +235,7 @@ struct DecoderSpec {
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.embedding, s.input_projection, s.output_projection, s.embedding_norm, s.layer_inputs,
-          s.streams, s.positions, s.kinds, s.norm, s.head, s.ignorable, s.other_names);
+          s.altup, s.positions, s.kinds, s.norm, s.head, s.ignorable, s.other_names);
   }
   // Columns of the embedding, and of what is computed in the end.
   int64_t output_size() const { return embedding_size > 0 ? embedding_size : hidden_size; }

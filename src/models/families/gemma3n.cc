@@ -111,11 +111,11 @@ LayerSpec common_layer(const JsonFields& c, const DecoderSpec& spec) {
   return layer;
 }
 
-void add_streams(const JsonFields& c, DecoderSpec& spec) {
+void add_altup(const JsonFields& c, DecoderSpec& spec) {
   const int64_t count = read_size(c, "altup_num_inputs", 4, kMostParts);
   const std::string altup = "model.layers.{}.altup";
   const int64_t computed = c.integer_or("altup_active_idx", 0, count - 1, 0);
-  StreamsSpec streams{.count = count,
+  AltUpSpec altup{.count = count,
                       .computed = computed,
                       .entries = {},
                       .exits = {},
@@ -125,14 +125,14 @@ void add_streams(const JsonFields& c, DecoderSpec& spec) {
                       .corrections = altup + ".correction_coefs",
                       .scale = altup + ".correct_output_scale"};
   if (!read_boolean(c, "altup_correct_scale", true)) {
-    streams.scale.clear();
+    altup.scale.clear();
     spec.ignorable.push_back("*.altup.correct_output_scale");
   }
   for (int64_t i = 0; i + 1 < count; ++i) {
-    streams.entries.push_back(name_at("model.altup_projections.{}", {i}));
-    streams.exits.push_back(name_at("model.altup_unembed_projections.{}", {i}));
+    altup.entries.push_back(name_at("model.altup_projections.{}", {i}));
+    altup.exits.push_back(name_at("model.altup_unembed_projections.{}", {i}));
   }
-  spec.streams = std::move(streams);
+  spec.altup = std::move(altup);
 }
 
 void add_layer_inputs(const JsonFields& c, DecoderSpec& spec, LayerSpec& layer) {
@@ -217,7 +217,7 @@ void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec)
 DecoderSpec parse_gemma3n(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kGemma3n);
   LayerSpec layer = common_layer(c, spec);
-  add_streams(c, spec);
+  add_altup(c, spec);
   add_layer_inputs(c, spec, layer);
   const int64_t head_dim = layer.mixers.front().attention().head_dim;
   make_kinds(c, layer, spec);

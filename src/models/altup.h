@@ -1,4 +1,4 @@
-// Several residual streams of a decoder (StreamsSpec), as modules: the beginning, each layer's
+// The residual streams of a decoder with AltUp (AltUpSpec), as modules: the beginning, each layer's
 // part, and the end.
 #pragma once
 
@@ -11,9 +11,9 @@
 namespace sluice {
 
 // Makes the streams of act.residual().
-class StreamEntry : public Module {
+class AltUpEntry : public Module {
  public:
-  StreamEntry(const StreamsSpec& spec, int64_t hidden_size);
+  AltUpEntry(const AltUpSpec& spec, int64_t hidden_size);
   void forward(const Context& context, const Activations& act, int64_t rows) const;
 
  private:
@@ -21,19 +21,19 @@ class StreamEntry : public Module {
 };
 
 // Makes act.residual() of the streams.
-class StreamExit : public Module {
+class AltUpExit : public Module {
  public:
-  StreamExit(const StreamsSpec& spec, int64_t hidden_size);
+  AltUpExit(const AltUpSpec& spec, int64_t hidden_size);
   void forward(const Context& context, const Activations& act, int64_t rows) const;
 
  private:
   std::vector<const Linear*> products_;
 };
 
-class LayerStreams : public Module {
+class AltUpLayer : public Module {
  public:
   // `spec` outlives it.
-  LayerStreams(const StreamsSpec& spec, int64_t layer, int64_t hidden_size);
+  AltUpLayer(const AltUpSpec& spec, int64_t layer, int64_t hidden_size);
   // Predicts all streams, and leaves the one to compute in act.residual().
   void predict(const Context& context, const Activations& act, int64_t rows) const;
   // Corrects all by what has become of that, and leaves what the last branch reads in its place.
@@ -47,7 +47,7 @@ class LayerStreams : public Module {
   Tensor coefficients(const Context& context, const Activations& act, Tensor stream,
                       const Linear& by, int64_t count) const;
 
-  const StreamsSpec& spec_;
+  const AltUpSpec& spec_;
   int64_t hidden_size_;
   const Norm* norm_;
   const Linear* router_;

@@ -1,4 +1,4 @@
-#include "src/models/streams.h"
+#include "src/models/altup.h"
 
 namespace sluice {
 namespace {
@@ -11,14 +11,14 @@ void copy(const Kernels& kernels, Tensor from, Tensor to) {
 
 }  // namespace
 
-StreamEntry::StreamEntry(const StreamsSpec& spec, int64_t hidden_size) : Module("streams.entry") {
+AltUpEntry::AltUpEntry(const AltUpSpec& spec, int64_t hidden_size) : Module("altup.entry") {
   for (const std::string& name : spec.entries)
     products_.push_back(&add_child<Linear>(name, std::vector<LinearPart>{{name, hidden_size}},
                                            hidden_size, false, Rank{}));
 }
 
-void StreamEntry::forward(const Context& context, const Activations& act, int64_t rows) const {
-  const Tensor first = act.residual(rows), all = act.streams(rows), wide = act.normed(rows);
+void AltUpEntry::forward(const Context& context, const Activations& act, int64_t rows) const {
+  const Tensor first = act.residual(rows), all = act.altup(rows), wide = act.normed(rows);
   const int64_t size = first.cols;
   copy(context.kernels, first, all.columns(0, size));
   for (size_t i = 0; i < products_.size(); ++i) {
@@ -29,15 +29,15 @@ void StreamEntry::forward(const Context& context, const Activations& act, int64_
   context.kernels.match_squares(all.columns(size, all.cols - size), first, kLeastSquare);
 }
 
-StreamExit::StreamExit(const StreamsSpec& spec, int64_t hidden_size) : Module("streams.exit") {
+AltUpExit::AltUpExit(const AltUpSpec& spec, int64_t hidden_size) : Module("altup.exit") {
   for (const std::string& name : spec.exits)
     products_.push_back(&add_child<Linear>(name, std::vector<LinearPart>{{name, hidden_size}},
                                            hidden_size, false, Rank{}));
 }
 
-void StreamExit::forward(const Context& context, const Activations& act, int64_t rows) const {
+void AltUpExit::forward(const Context& context, const Activations& act, int64_t rows) const {
   const Kernels& kernels = context.kernels;
-  const Tensor residual = act.residual(rows), all = act.streams(rows), wide = act.normed(rows);
+  const Tensor residual = act.residual(rows), all = act.altup(rows), wide = act.normed(rows);
   const int64_t size = residual.cols;
   const Tensor product = wide.columns(0, size), first = all.columns(0, size);
   for (size_t i = 0; i < products_.size(); ++i) {
@@ -53,8 +53,8 @@ void StreamExit::forward(const Context& context, const Activations& act, int64_t
   kernels.scale(residual, 1 / static_cast<float>(products_.size() + 1), nullptr);
 }
 
-LayerStreams::LayerStreams(const StreamsSpec& spec, int64_t layer, int64_t hidden_size)
-    : Module(name_in_layer(spec.router, layer) + ".streams"),
+AltUpLayer::AltUpLayer(const AltUpSpec& spec, int64_t layer, int64_t hidden_size)
+    : Module(name_in_layer(spec.router, layer) + ".altup"),
       spec_(spec),
       hidden_size_(hidden_size) {
   norm_ = &add_child<Norm>(name_in_layer(spec.router_norm.name, layer), hidden_size,
@@ -72,11 +72,11 @@ LayerStreams::LayerStreams(const StreamsSpec& spec, int64_t layer, int64_t hidde
   scale_ = &add_param(make_vector(name, ParamRole::bias, {{name, hidden_size}}, {}, 1));
 }
 
-Tensor LayerStreams::stream(const Activations& act, int64_t rows, int64_t number) const {
-  return act.streams(rows).columns(number * hidden_size_, hidden_size_);
+Tensor AltUpLayer::stream(const Activations& act, int64_t rows, int64_t number) const {
+  return act.altup(rows).columns(number * hidden_size_, hidden_size_);
 }
 
-Tensor LayerStreams::coefficients(const Context& context, const Activations& act, Tensor stream,
+Tensor AltUpLayer::coefficients(const Context& context, const Activations& act, Tensor stream,
                                   const Linear& by, int64_t count) const {
   const Kernels& kernels = context.kernels;
   const Tensor normed = act.normed(stream.rows).columns(0, hidden_size_),
@@ -91,28 +91,28 @@ Tensor LayerStreams::coefficients(const Context& context, const Activations& act
   return made.columns(0, count);
 }
 
-void LayerStreams::predict(const Context& context, const Activations& act, int64_t rows) const {
-  const Tensor computed = stream(act, rows, spec_.computed), all = act.streams(rows);
+void AltUpLayer::predict(const Context& context, const Activations& act, int64_t rows) const {
+  const Tensor computed = stream(act, rows, spec_.computed), all = act.altup(rows);
   const Tensor weights =
       coefficients(context, act, computed, *predictions_, spec_.count * spec_.count);
   context.kernels.mix(all, weights, 0, hidden_size_, all);
   copy(context.kernels, computed, act.residual(rows));
 }
 
-void LayerStreams::correct(const Context& context, const Activations& act, int64_t rows) const {
+void AltUpLayer::correct(const Context& context, const Activations& act, int64_t rows) const {
   const Kernels& kernels = context.kernels;
   const Tensor residual = act.residual(rows), computed = stream(act, rows, spec_.computed);
   const Tensor weights = coefficients(context, act, residual, *corrections_, spec_.count);
   kernels.scale(residual, -1, nullptr);
   kernels.add(residual, computed);
   kernels.scale(residual, -1, nullptr);  // what is new in it
-  kernels.mix(residual, weights, 1, hidden_size_, act.streams(rows));
+  kernels.mix(residual, weights, 1, hidden_size_, act.altup(rows));
   copy(kernels, computed, residual);
   if (scale_ == nullptr) return;
   kernels.scale_heads(residual, {scale_->value.data, DType::f32, 1, hidden_size_, hidden_size_});
 }
 
-void LayerStreams::add(const Context& context, const Activations& act, int64_t rows) const {
+void AltUpLayer::add(const Context& context, const Activations& act, int64_t rows) const {
   for (int64_t i = 1; i < spec_.count; ++i)
     context.kernels.add(stream(act, rows, i), act.normed(rows).columns(0, hidden_size_));
 }
