@@ -54,6 +54,7 @@ constexpr bool has_limit(Activation a) {
   return a == Activation::clamped_swiglu || a == Activation::clamped_silu ||
          a == Activation::silu_clamped;
 }
+inline constexpr int64_t kMostParts = 8;  // of rows that mix() adds
 // alpha_p and alpha_n, of which softplus is taken, beta and eps.
 inline constexpr int64_t kXieluValues = 4;
 
@@ -492,8 +493,25 @@ class Kernels {
   // x *= factor, and by *by, where that is not null: it is in the device's memory.
   virtual void scale(Tensor x, float factor, const float* by) const = 0;
 
-  // Multiplies the columns of each head by its factor. x [n, heads * any], factors [n, heads].
+  // Multiplies the columns of each head by its factor. x [n, heads * any], factors [n, heads], or
+  // [1, heads] for all rows.
   virtual void scale_heads(Tensor x, Tensor factors) const = 0;
+
+  // Adds to each part of y the parts of x, in order, times their weights (arXiv:2301.13310): y_k +=
+  // (weights[k, j] + added) x_j. Parts have `dim` columns: x [n, parts * dim], at most kMostParts,
+  // y [n, others * dim], weights [n, others * parts]. y may be x.
+  virtual void mix(Tensor x, Tensor weights, float added, int64_t dim, Tensor y) const = 0;
+
+  // Scales each part of x [n, any * dim] so that its mean square is that of the row of `to` [n,
+  // dim]. Mean squares of x below `least` are taken for it.
+  virtual void match_squares(Tensor x, Tensor to, float least) const = 0;
+
+  // moments [n, 2] = the sum of each row, and that of its squares.
+  virtual void sum_moments(Tensor x, Tensor moments) const = 0;
+
+  // x = max(0, x - mean - deviations * standard deviation) of whole rows of `cols` columns, whose
+  // moments these are, and x some of.
+  virtual void cut(Tensor x, float deviations, Tensor moments, int64_t cols) const = 0;
 
   // y[t] = bias + the sum over j < width of weight[j] x[t - (width - 1) + j], from the oldest on,
   // where x before a chunk's first row is the state [width - 1][cols], which becomes the chunk's

@@ -343,8 +343,38 @@ void check_clamp(const Tensor& x, float limit) {
 void check_scale_heads(const Tensor& x, const Tensor& factors) {
   check_activations(x);
   check_activations(factors);
-  check(x.rows == factors.rows && factors.cols > 0 && x.cols % factors.cols == 0,
+  check((x.rows == factors.rows || factors.rows == 1) && factors.cols > 0 &&
+            x.cols % factors.cols == 0,
         "scale_heads: a factor for each head of a row");
+}
+
+void check_mix(const Tensor& x, const Tensor& weights, int64_t dim, const Tensor& y) {
+  check_activations(x);
+  check_activations(weights);
+  check_activations(y);
+  check(x.rows == y.rows && x.rows == weights.rows, "mix: as many rows of each");
+  check(dim > 0 && x.cols % dim == 0 && y.cols % dim == 0 && x.cols / dim <= kMostParts,
+        "mix: rows of whole parts");
+  check(weights.cols == x.cols / dim * (y.cols / dim), "mix: a weight for each pair of parts");
+}
+
+void check_match_squares(const Tensor& x, const Tensor& to, float least) {
+  check_activations(x);
+  check_activations(to);
+  check(x.rows == to.rows && to.cols > 0 && x.cols % to.cols == 0,
+        "match_squares: rows of whole parts");
+  check(least > 0, "match_squares: what it divides by is positive");
+}
+
+void check_sum_moments(const Tensor& x, const Tensor& moments) {
+  check_activations(x);
+  check_activations(moments);
+  check(x.rows == moments.rows && moments.cols == 2, "sum_moments: two numbers of each row");
+}
+
+void check_cut(const Tensor& x, const Tensor& moments, int64_t cols) {
+  check_sum_moments(x, moments);
+  check(cols >= x.cols && cols > 0, "cut: of rows that have as many columns");
 }
 
 void check_activate(const ActivationParams& activation, const Tensor& x, const Tensor& up,

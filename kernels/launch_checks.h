@@ -42,6 +42,10 @@ void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Ten
 void check_soft_cap(const Tensor& x, float cap);
 void check_clamp(const Tensor& x, float limit);
 void check_scale_heads(const Tensor& x, const Tensor& factors);
+void check_mix(const Tensor& x, const Tensor& weights, int64_t dim, const Tensor& y);
+void check_match_squares(const Tensor& x, const Tensor& to, float least);
+void check_sum_moments(const Tensor& x, const Tensor& moments);
+void check_cut(const Tensor& x, const Tensor& moments, int64_t cols);
 void check_activate(const ActivationParams& activation, const Tensor& x, const Tensor& up,
                     const Tensor& out);
 void check_likeliest(const Tensor& logits);

@@ -52,6 +52,10 @@ class CpuKernels final : public Kernels {
   void soft_cap(Tensor x, float cap) const override;
   void clamp(Tensor x, float limit) const override;
   void scale_heads(Tensor x, Tensor factors) const override;
+  void mix(Tensor x, Tensor weights, float added, int64_t dim, Tensor y) const override;
+  void match_squares(Tensor x, Tensor to, float least) const override;
+  void sum_moments(Tensor x, Tensor moments) const override;
+  void cut(Tensor x, float deviations, Tensor moments, int64_t cols) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 

@@ -308,6 +308,22 @@ void CudaKernels::scale_heads(Tensor x, Tensor factors) const {
   cuda::scale_heads(x, factors, stream_.handle());
 }
 
+void CudaKernels::mix(Tensor x, Tensor weights, float added, int64_t dim, Tensor y) const {
+  cuda::mix(x, weights, added, dim, y, stream_.handle());
+}
+
+void CudaKernels::match_squares(Tensor x, Tensor to, float least) const {
+  cuda::match_squares(x, to, least, stream_.handle());
+}
+
+void CudaKernels::sum_moments(Tensor x, Tensor moments) const {
+  cuda::sum_moments(x, moments, stream_.handle());
+}
+
+void CudaKernels::cut(Tensor x, float deviations, Tensor moments, int64_t cols) const {
+  cuda::cut(x, deviations, moments, cols, stream_.handle());
+}
+
 void CudaKernels::soft_cap(Tensor x, float cap) const { cuda::soft_cap(x, cap, stream_.handle()); }
 
 void CudaKernels::clamp(Tensor x, float limit) const { cuda::clamp(x, limit, stream_.handle()); }

@@ -31,6 +31,10 @@ void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor si
 void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor out, Stream stream);
 void scale(Tensor x, float factor, const float* by, Stream stream);
 void scale_heads(Tensor x, Tensor factors, Stream stream);
+void mix(Tensor x, Tensor weights, float added, int64_t dim, Tensor y, Stream stream);
+void match_squares(Tensor x, Tensor to, float least, Stream stream);
+void sum_moments(Tensor x, Tensor moments, Stream stream);
+void cut(Tensor x, float deviations, Tensor moments, int64_t cols, Stream stream);
 void soft_cap(Tensor x, float cap, Stream stream);
 void clamp(Tensor x, float limit, Stream stream);
 void sum_squares(Tensor x, Tensor sums, Stream stream);

@@ -45,14 +45,31 @@ void RowLookup::embed(const Param& table, std::span<const int32_t> ids, Tensor o
                      .slot_bytes = shape_.slot_bytes,
                      .request_bytes = io::ReaderOptions().chunk_bytes});
     }
-  } while (!embed_rows(tensor, ids, out, stream));
+  } while (!embed_rows(table, tensor, ids, out, stream));
 }
 
-bool RowLookup::embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor out,
-                           DeviceStream& stream) {
+namespace {
+
+// The row of one of a table's tensors that a row of the table is.
+struct TensorRow {
+  uint32_t tensor = 0;
+  int64_t row = 0;
+};
+TensorRow tensor_row(const Param& table, uint32_t first, int64_t id) {
+  const auto behind = std::ranges::upper_bound(table.pieces, id, {}, &Piece::offset);
+  const auto piece = behind - table.pieces.begin() - 1;
+  return {first + static_cast<uint32_t>(piece),
+          id - table.pieces[static_cast<size_t>(piece)].offset};
+}
+
+}  // namespace
+
+bool RowLookup::embed_rows(const Param& table, uint32_t first, std::span<const int32_t> ids,
+                           Tensor out, DeviceStream& stream) {
   std::byte* row = memory_.data() + shape_.slot_bytes * kLookupSlots + shape_.tile_bytes;
   auto fetch_of = [&](size_t i) {
-    Fetch fetch = row_fetch(plan_, fetcher_.packed(), tensor, ids[i]);
+    const TensorRow at = tensor_row(table, first, ids[i]);
+    Fetch fetch = row_fetch(plan_, fetcher_.packed(), at.tensor, at.row);
     fetch.tag = i;
     return fetch;
   };
@@ -61,8 +78,8 @@ bool RowLookup::embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor
       fetcher_.submit(fetch_of(submitted));
     const auto [kind, read] = fetcher_.wait();
     if (kind == Fetcher::Arrival::Kind::restarted) return false;
-    if (!decode(fetch_of(read.tag), read, ids[read.tag], reinterpret_cast<float*>(row)))
-      return false;
+    const int64_t own = tensor_row(table, first, ids[read.tag]).row;
+    if (!decode(fetch_of(read.tag), read, own, reinterpret_cast<float*>(row))) return false;
     fetcher_.release(read);
     // Memory that is not pinned: it has been read when this returns.
     stream.copy(out.rows_from(static_cast<int64_t>(read.tag), 1).data, row,
@@ -71,9 +88,9 @@ bool RowLookup::embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor
   return true;
 }
 
-// Decodes row `id` of the rows that have arrived.
-bool RowLookup::decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out) {
-  const int64_t row = id - fetch.move.first_row;
+// Decodes row `own` of a tensor, of its rows that have arrived.
+bool RowLookup::decode(const Fetch& fetch, const io::ReadResult& read, int64_t own, float* out) {
+  const int64_t row = own - fetch.move.first_row;
   if (fetch.form == Fetch::Form::packed) {
     const std::optional<Weight> codes = fetcher_.in_place(fetch.move, read);
     if (codes) decode_row(*codes, row, out);

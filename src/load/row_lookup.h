@@ -23,9 +23,10 @@ class RowLookup {
   io::ReaderStats stats() const { return fetcher_.stats(); }
 
  private:
-  // Return false where a source has failed.
-  bool embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor out, DeviceStream& stream);
-  bool decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out);
+  // Return false where a source has failed. `first`: the tensor of the table's first piece.
+  bool embed_rows(const Param& table, uint32_t first, std::span<const int32_t> ids, Tensor out,
+                  DeviceStream& stream);
+  bool decode(const Fetch& fetch, const io::ReadResult& read, int64_t own, float* out);
 
   const ReadPlan& plan_;
   const io::CheckpointIndex& index_;

@@ -53,6 +53,8 @@ class Activations {
   Tensor qkv(int64_t rows) const { return qkv_.rows_from(0, rows); }
   Tensor attention(int64_t rows) const { return attention_.rows_from(0, rows); }
   Tensor mlp(int64_t rows) const { return mlp_.rows_from(0, rows); }
+  // All residual streams, where there are several; else no columns.
+  Tensor altup(int64_t rows) const { return altup_.rows_from(0, rows); }
   // Inputs of single layers, beside the residual stream, and rows of their table; no columns where
   // layers have none.
   Tensor layer_inputs(int64_t rows) const { return layer_inputs_.rows_from(0, rows); }
@@ -66,8 +68,8 @@ class Activations {
     return {reinterpret_cast<int32_t*>(chosen_.data), chosen_.cols};
   }
   // Rows that a layer, its output added, leaves to those behind it; some may have no columns.
-  std::array<Tensor, 3> passed_on(int64_t rows) const {
-    return {residual(rows), layer_inputs(rows), chosen_.rows_from(0, rows)};
+  std::array<Tensor, 4> passed_on(int64_t rows) const {
+    return {residual(rows), layer_inputs(rows), chosen_.rows_from(0, rows), altup(rows)};
   }
   const Routing& routing() const { return routing_; }
   const Routing& host_routing() const { return host_routing_; }
@@ -83,7 +85,7 @@ class Activations {
  private:
   Tensor residual_, stream_weights_, normed_, beside_, qkv_, attention_, mlp_, layer_inputs_,
       layer_rows_;
-  Tensor expert_rows_, expert_sums_, chosen_;
+  Tensor expert_rows_, expert_sums_, chosen_, altup_;
   Routing routing_, host_routing_;
   const Activations* host_ = nullptr;
 };

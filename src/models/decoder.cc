@@ -59,7 +59,7 @@ std::unique_ptr<Embedding> make_token_table(const DecoderSpec& spec, const Dimen
                                             Rank rank) {
   const std::string& source = spec.embedding_from_head ? spec.head : spec.embedding;
   return std::make_unique<Embedding>(spec.embedding, source, vocabulary, spec.output_size(),
-                                     spec.tie_word_embeddings, rank);
+                                     spec.tie_word_embeddings, rank, spec.table_rows);
 }
 
 // The bias of a head whose matrix is the embedding's table.
@@ -97,11 +97,13 @@ InputEmbedding::InputEmbedding(const DecoderSpec& spec, const Dimension& vocabul
                                        Dimension{.size = spec.max_positions + spec.first_position},
                                        spec.hidden_size, false);
   }
+  if (spec.altup) altup_ = &add_child<AltUpEntry>(*spec.altup, spec.hidden_size);
   if (!spec.layer_inputs) return;
   const LayerInputsSpec& inputs = *spec.layer_inputs;
   const int64_t columns = inputs.width * std::ssize(spec.layers);
   layer_table_ = &add_child<Embedding>(inputs.table, inputs.table,
-                                       Dimension{.size = spec.vocab_size}, columns, false);
+                                       Dimension{.size = std::max(inputs.rows, spec.vocab_size)},
+                                       columns, false, Rank{}, inputs.rows);
   layer_projection_ =
       &add_child<Linear>(inputs.projection, std::vector<LinearPart>{{inputs.projection, columns}},
                          spec.hidden_size, false, Rank{});
@@ -124,11 +126,19 @@ void InputEmbedding::forward(const Context& context, const StepRows& rows,
     projection_->forward(context, tokens, act.wide_residual(count, spec_.hidden_size));
   }
   if (spec_.embedding_multiplier != 1) kernels.scale(residual, spec_.embedding_multiplier, nullptr);
+  if (spec_.sinusoids) add_sinusoids(kernels, rows, residual);
   if (norm_ != nullptr) norm_->forward(kernels, residual, residual);
   if (layer_table_ != nullptr) compute_layer_inputs(context, rows, act);
+  if (altup_ != nullptr) altup_->forward(context, act, count);
   if (positions_ == nullptr) return;
   positions_->forward(context, rows.positions, rows.host_positions,
                       act.normed(count).columns(0, residual.cols));
+}
+
+void InputEmbedding::add_sinusoids(const Kernels& kernels, const StepRows& rows, Tensor to) const {
+  const Share angles = spec_.angle_columns(*spec_.sinusoids);
+  kernels.add(to.columns(0, angles.count), rows.sin.columns(angles.begin, angles.count));
+  kernels.add(to.columns(angles.count, angles.count), rows.cos.columns(angles.begin, angles.count));
 }
 
 void InputEmbedding::compute_layer_inputs(const Context& context, const StepRows& rows,
@@ -215,6 +225,12 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     branch.stream_norm = add_norm(mlp.stream_norm, number);
     branch.sum_norm = add_norm(mlp.sum_norm, number);
     branch.multiplier = mlp.multiplier;
+    branch.sum_multiplier = mlp.sum_multiplier;
+    branch.adds_input = mlp.adds_input;
+  }
+  if (model.altup) {
+    altup_ = &add_child<AltUpLayer>(*model.altup, number, hidden_size_);
+    check(branches_.back().input == BranchInput::computed, "a branch for the other streams");
   }
   if (spec.scalar.empty()) return;
   const std::string name = name_in_layer(spec.scalar, number);
@@ -222,7 +238,7 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
 }
 
 void DecoderLayer::check_beside(BranchInput input) const {
-  if (input == BranchInput::stream) return;
+  if (input != BranchInput::layer_input) return;
   check(!branches_.empty() && branches_.back().input == BranchInput::stream &&
             branches_.back().norm != nullptr,
         "what stands beside a branch is the only one, and that one has a norm");
@@ -244,7 +260,7 @@ bool DecoderLayer::adds(size_t branch, const Context& context, int64_t rows) con
   const Branch& b = branches_[branch];
   const bool beside =
       b.input != BranchInput::stream ||
-      (branch + 1 < branches_.size() && branches_[branch + 1].input != BranchInput::stream);
+      (branch + 1 < branches_.size() && branches_[branch + 1].input == BranchInput::layer_input);
   if (beside || b.output_norm != nullptr || b.stream_norm != nullptr || b.multiplier != 1 ||
       b.experts != nullptr || b.mix != nullptr)
     return false;
@@ -272,6 +288,39 @@ void DecoderLayer::compute(const Branch& branch, const Context& context, const B
   if (branch.multiplier != 1) context.kernels.scale(out, branch.multiplier, nullptr);
 }
 
+// Computes a branch, whose input is in act.beside(), and the one that stands beside it. Returns
+// whether act.normed() holds what is still to be added.
+bool DecoderLayer::compute_both(const Branch& branch, const Branch& other, const Context& context,
+                                const Batch& batch, const Activations& act) const {
+  const Kernels& kernels = context.kernels;
+  const int64_t rows = std::ssize(batch.rows.ids);
+  const Tensor residual = act.residual(rows), wide = act.normed(rows);
+  const Tensor beside = act.beside(rows).columns(0, hidden_size_);
+  const Tensor normed = wide.columns(0, hidden_size_);
+  compute(branch, context, batch, act, beside, act.beside(rows));
+  if (other.adds_input) kernels.add(residual, normed);
+  compute(other, context, batch, act, normed, wide);
+  if (other.sum_norm != nullptr) {
+    kernels.add(normed, beside);
+    other.sum_norm->forward(kernels, normed, normed);
+    return true;
+  }
+  kernels.add(residual, beside);
+  if (other.sum_multiplier == 1) return true;
+  kernels.add(residual, normed);
+  kernels.scale(residual, other.sum_multiplier, nullptr);
+  return false;
+}
+
+// Corrects all streams by the one that is computed, and adds the last branch to the others.
+void DecoderLayer::end_altup(const Context& context, const Batch& batch,
+                             const Activations& act) const {
+  const int64_t rows = std::ssize(batch.rows.ids);
+  altup_->correct(context, act, rows);
+  compute(branches_.back(), context, batch, act, act.residual(rows), act.normed(rows));
+  altup_->add(context, act, rows);
+}
+
 void DecoderLayer::forward(const Context& context, const Batch& batch, const Activations& act,
                            bool delta) const {
   Range range(path());
@@ -288,9 +337,12 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
     norm->forward_add(kernels, residual, normed, to);
     return to;
   };
-  for (size_t i = 0; i < branches_.size(); ++i) {
+  if (branches_.empty() && delta) kernels.add(residual, normed);
+  if (altup_ != nullptr) altup_->predict(context, act, rows);
+  const size_t of_stream = branches_.size() - (altup_ != nullptr ? 1 : 0);
+  for (size_t i = 0; i < of_stream; ++i) {
     const Branch& branch = branches_[i];
-    const Branch* other = i + 1 < branches_.size() ? &branches_[i + 1] : nullptr;
+    const Branch* other = i + 1 < of_stream ? &branches_[i + 1] : nullptr;
     if (branch.mix != nullptr) {
       branch.mix->read(context, act, normed);
       compute(branch, context, batch, act, {normed, branch.norm, normed}, wide);
@@ -313,20 +365,15 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
       Tensor beside = act.beside(rows).columns(0, hidden_size_);
       input(branch.norm, beside).read(kernels);
       input(other->norm != nullptr ? other->norm : branch.norm, normed).read(kernels);
-      compute(branch, context, batch, act, beside, act.beside(rows));
-      compute(*other, context, batch, act, normed, wide);
-      if (other->sum_norm != nullptr) {
-        kernels.add(normed, beside);
-        other->sum_norm->forward(kernels, normed, normed);
-      } else {
-        kernels.add(residual, beside);
-      }
+      delta = compute_both(branch, *other, context, batch, act);
       ++i;
+      continue;
     }
     delta = true;
   }
-  if (scalar_ == nullptr) return;
+  if (scalar_ == nullptr && altup_ == nullptr) return;
   if (delta) kernels.add(residual, normed);
+  if (altup_ != nullptr) return end_altup(context, batch, act);
   kernels.scale(residual, 1, reinterpret_cast<const float*>(scalar_->value.data));
 }
 
@@ -396,6 +443,11 @@ void CausalLM::add_layers() {
 }
 
 void CausalLM::add_end() {
+  if (spec_.altup) {
+    AltUpExit& exit = add_child<AltUpExit>(*spec_.altup, spec_.hidden_size);
+    exit_ = &exit;
+    units_.push_back(&exit);
+  }
   const NormSpec& norm = spec_.norm;
   if (spec_.streams.last.exists()) {
     StreamReader& mix =
@@ -477,30 +529,35 @@ void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
 
 void CausalLM::forward(const Context& context, const Batch& batch, const Activations& act,
                        size_t unit) const {
-  int64_t rows = std::ssize(batch.rows.ids);
+  const int64_t rows = std::ssize(batch.rows.ids);
   const size_t first = embedding_ != nullptr ? 1 : 0;
   if (unit < first) return embedding_->forward(context, batch.rows, act);
   const size_t i = unit - first;
-  Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
-  if (last_mix_ != nullptr && i >= layers_.size()) {
-    if (i == layers_.size()) return last_mix_->read(context, act, normed);
-    return norm_->forward(context.kernels, normed, normed);
-  }
-  if (i > layers_.size()) {
+  if (i >= layers_.size()) return forward_end(context, act, rows, *units_[unit]);
+  layers_[i]->forward(context, batch, act, delta_before(context, rows, i));
+  const bool ends_stage = norm_ == nullptr && i + 1 == layers_.size();
+  if (ends_stage && layers_[i]->leaves_delta(context, rows))
+    context.kernels.add(act.residual(rows), act.normed(rows).columns(0, spec_.hidden_size));
+}
+
+bool CausalLM::delta_before(const Context& context, int64_t rows, size_t layer) const {
+  return layer > 0 ? layers_[layer - 1]->leaves_delta(context, rows)
+                   : embedding_ != nullptr && embedding_->leaves_delta();
+}
+
+void CausalLM::forward_end(const Context& context, const Activations& act, int64_t rows,
+                           const Module& unit) const {
+  const Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
+  if (&unit == exit_) return exit_->forward(context, act, rows);
+  if (&unit == last_mix_) return last_mix_->read(context, act, normed);
+  if (&unit == output_projection_)
     return output_projection_->forward(context, normed,
                                        act.wide_residual(rows, spec_.embedding_size));
-  }
-  const bool delta = i > 0 ? layers_[i - 1]->leaves_delta(context, rows)
-                           : embedding_ != nullptr && embedding_->leaves_delta();
-  if (i < layers_.size()) {
-    layers_[i]->forward(context, batch, act, delta);
-    const bool ends_stage = norm_ == nullptr && i + 1 == layers_.size();
-    if (ends_stage && layers_[i]->leaves_delta(context, rows))
-      context.kernels.add(act.residual(rows), normed);
-    return;
-  }
-  if (delta) return norm_->forward_add(context.kernels, act.residual(rows), normed, normed);
-  norm_->forward(context.kernels, act.residual(rows), normed);
+  if (last_mix_ != nullptr) return norm_->forward(context.kernels, normed, normed);
+  const Tensor residual = act.residual(rows);
+  if (delta_before(context, rows, layers_.size()))
+    return norm_->forward_add(context.kernels, residual, normed, normed);
+  norm_->forward(context.kernels, residual, normed);
 }
 
 Tensor CausalLM::hidden(const Activations& act, int64_t rows) const {

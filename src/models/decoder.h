@@ -8,6 +8,7 @@
 
 #include "kernels/kv_spec.h"
 #include "src/models/activations.h"
+#include "src/models/altup.h"
 #include "src/models/decoder_spec.h"
 #include "src/models/experts.h"
 #include "src/models/mixers/mixer.h"
@@ -36,6 +37,7 @@ class InputEmbedding : public Module {
   const Param& table() const { return tokens_->table(); }
 
  private:
+  void add_sinusoids(const Kernels& kernels, const StepRows& rows, Tensor to) const;
   void compute_layer_inputs(const Context& context, const StepRows& rows,
                             const Activations& act) const;
 
@@ -44,6 +46,7 @@ class InputEmbedding : public Module {
   Linear* projection_ = nullptr;  // or none
   Embedding* positions_ = nullptr;
   const Norm* norm_ = nullptr;
+  const AltUpEntry* altup_ = nullptr;
   Embedding* layer_table_ = nullptr;  // and these two, or none
   Linear* layer_projection_ = nullptr;
   const Norm* layer_norm_ = nullptr;
@@ -72,8 +75,10 @@ class DecoderLayer : public Module {
   // If `delta`, act.normed holds a value still to be added to the residual stream; on return it
   // does if leaves_delta().
   bool leaves_delta(const Context& context, int64_t rows) const {
-    return scalar_ == nullptr && branches_.back().stream_norm == nullptr &&
-           branches_.back().mix == nullptr && !adds(branches_.size() - 1, context, rows);
+    if (scalar_ != nullptr || altup_ != nullptr || branches_.empty()) return false;
+    const Branch& last = branches_.back();
+    return last.stream_norm == nullptr && last.mix == nullptr &&
+           !adds(branches_.size() - 1, context, rows);
   }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
@@ -94,6 +99,8 @@ class DecoderLayer : public Module {
     const Norm* sum_norm = nullptr;     // or none
     float input_multiplier = 1;
     float multiplier = 1;
+    float sum_multiplier = 1;
+    bool adds_input = false;
     size_t caches = 0;  // of a mixer: its number in the model
   };
   void check_beside(BranchInput input) const;
@@ -101,11 +108,15 @@ class DecoderLayer : public Module {
   const StreamReader* add_mix(const StreamMixSpec& spec, const DecoderSpec& model, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,
                const Activations& act, const RowsIn& from, const RowsOut& to) const;
+  bool compute_both(const Branch& branch, const Branch& other, const Context& context,
+                    const Batch& batch, const Activations& act) const;
+  void end_altup(const Context& context, const Batch& batch, const Activations& act) const;
   // Returns whether a branch's last product is added to the residual stream at once.
   bool adds(size_t branch, const Context& context, int64_t rows) const;
 
   int64_t hidden_size_;
   std::vector<Branch> branches_;
+  const AltUpLayer* altup_ = nullptr;  // or none
   const Param* scalar_ = nullptr;
 };
 
@@ -164,6 +175,11 @@ class CausalLM : public Module {
   Share layers_of(int stage) const;
   void add_layers();
   void add_end();
+  // Returns whether act.normed() holds a value that is still to be added, before that layer or the
+  // end.
+  bool delta_before(const Context& context, int64_t rows, size_t layer) const;
+  void forward_end(const Context& context, const Activations& act, int64_t rows,
+                   const Module& unit) const;
 
   DecoderSpec spec_;
   Rank rank_;
@@ -176,6 +192,7 @@ class CausalLM : public Module {
   const InputEmbedding* embedding_ = nullptr;  // or none
   std::vector<DecoderLayer*> layers_;
   const StreamReader* last_mix_ = nullptr;     // or none
+  const AltUpExit* exit_ = nullptr;            // or none
   const Norm* norm_ = nullptr;                 // or none
   const Linear* output_projection_ = nullptr;  // or none
   const Param* head_ = nullptr;                // the embedding's table when tied; or none

@@ -27,6 +27,9 @@ struct MlpSpec {
   float alpha = 0;
   std::vector<std::string> values = {};  // tensors of one element that the activation takes
   float gate_multiplier = 1;             // of what the activation is taken of
+  // Standard deviations above the mean of a row of that, by which what is less is 0, and the rest
+  // is lower; nullopt: all stays.
+  std::optional<float> cut = {};
   LinearSpec up;  // gate and up: activation(gate) * up; or one part: activation(it)
   bool times_layer_input = false;  // activation(it) * the layer's input of the token
   NormSpec inner_norm = {};        // of what `down` takes
@@ -107,8 +110,9 @@ struct ExpertsSpec {
 // A branch reads the residual stream through its norm, or as it is, and what it computes is added
 // to the stream, through a norm of its own if there is one, and times its multiplier. A branch that
 // takes the layer's input stands beside the branch before it; without a norm it reads what that one
-// reads.
-enum class BranchInput : uint8_t { stream, layer_input };
+// reads. The last one of a layer with several streams (AltUpSpec) may read the one that the layer
+// has computed, and is added to the others.
+enum class BranchInput : uint8_t { stream, layer_input, computed };
 
 struct MixerBranch {
   BranchInput input = BranchInput::stream;
@@ -135,8 +139,10 @@ struct MlpBranch {
   NormSpec norm;
   MlpSpec mlp = {};
   std::optional<ExpertsSpec> experts = {};  // in the place of mlp
+  bool adds_input = false;  // what it reads is added, too; with a branch that it is beside
   NormSpec output_norm = {};
   float multiplier = 1;
+  float sum_multiplier = 1;  // of the stream, once both are added
   NormSpec stream_norm = {};
   NormSpec sum_norm = {};  // of the sum of its output and that of the branch that it is beside
 
@@ -170,12 +176,35 @@ struct LayerInputsSpec {
   std::string projection;
   NormSpec norm;
   int64_t width = 0;  // of a layer's part
+  int64_t rows = 0;   // of the table; tokens behind them have its first
   float table_multiplier = 1;
   float projection_multiplier = 1;  // before the norm
   float multiplier = 1;             // of the sum
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.table, s.projection, s.norm);
+  }
+};
+
+// Several residual streams (AltUp, arXiv:2301.13310). A layer predicts each of all, computes one,
+// and corrects each by what that has become. The first stream begins with the embedding, and each
+// other with a product of it; in the end products of the others are added to the first, and all
+// have the mean square of the first.
+struct AltUpSpec {
+  int64_t count = 0;
+  int64_t computed = 0;
+  std::vector<std::string> entries;  // matrices, of all streams but the first
+  std::vector<std::string> exits;
+  // Names in a layer. The router's tanh of a normed stream are the inputs of what predicts, and of
+  // what corrects.
+  NormSpec router_norm;
+  std::string router;
+  std::string predictions;
+  std::string corrections;
+  std::string scale = {};  // a vector that the last branch's input is multiplied by; empty: none
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.entries, s.exits, s.router_norm, s.router, s.predictions, s.corrections, s.scale);
   }
 };
 
@@ -194,10 +223,12 @@ struct DecoderSpec {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t max_positions = 0;      // context that the model was trained with
-  std::vector<RopeConfig> ropes;  // none: no layer rotates
+  std::vector<RopeConfig> ropes;  // none: nothing has angles
 
   std::string embedding = "model.embed_tokens";
   float embedding_multiplier = 1;
+  // Rows of the embedding's table, where they are more than the vocabulary; 0: as many.
+  int64_t table_rows = 0;
   // Row size of an embedding table, and of the head's inputs, that is smaller than the residual
   // stream: a first matrix makes the stream of the rows, a second one the head's inputs. 0: equal.
   int64_t embedding_size = 0;
@@ -206,10 +237,13 @@ struct DecoderSpec {
   NormSpec embedding_norm = {};
   std::optional<LayerInputsSpec> layer_inputs = {};
   StreamsSpec streams = {};
+  std::optional<AltUpSpec> altup = {};
   // A table with a row for each position, which is added to the token's; empty: none. Position 0
   // has the row `first_position`.
   std::string positions = {};
   int64_t first_position = 0;
+  // The rope whose sines, then cosines, are added to the token's row; nullopt: none are.
+  std::optional<size_t> sinusoids = {};
   std::vector<LayerSpec> kinds;
   std::vector<size_t> layers;  // the kind of each
   NormSpec norm;
@@ -232,7 +266,7 @@ struct DecoderSpec {
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.embedding, s.input_projection, s.output_projection, s.embedding_norm, s.layer_inputs,
-          s.streams, s.positions, s.kinds, s.norm, s.head, s.ignorable, s.other_names);
+          s.streams, s.altup, s.positions, s.kinds, s.norm, s.head, s.ignorable, s.other_names);
   }
   // Columns of the residual streams together.
   int64_t stream_columns() const { return streams.count * hidden_size; }

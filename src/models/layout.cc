@@ -113,6 +113,18 @@ void name_mlp(MlpSpec& mlp, const std::string& name, std::string_view gate, std:
   mlp.down = one_linear(fmt::format("{}.{}", name, down), mlp.down.bias);
 }
 
+void share_keys(size_t of, AttentionSpec& attention) {
+  attention.shared_with = of;
+  attention.keys_are_values = false;
+  attention.qkv.parts.resize(1);
+  attention.k_norm = attention.v_norm = {};
+}
+
+void ignore_keys(const LayerSpec& layer, int64_t number, DecoderSpec& spec) {
+  for (const char* unused : {".k_proj.*", ".v_proj.*", ".k_norm.*", ".v_norm.*"})
+    spec.ignorable.push_back(name_in_layer(layer.mixers.front().attention().name + unused, number));
+}
+
 void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers) {
   check(spec.kinds.size() == 1 && layers.size() == spec.layers.size(),
         "an attention for each layer");

@@ -63,6 +63,11 @@ void use_plain_mlp(MlpSpec& mlp, std::string_view up, std::string_view down);
 void name_mlp(MlpSpec& mlp, const std::string& name, std::string_view gate, std::string_view up,
               std::string_view down);
 
+// Lets a layer attend to the keys and values of layer `of`, by queries of its own.
+void share_keys(size_t of, AttentionSpec& attention);
+// Tensors that checkpoints may have of the keys and values of such a layer.
+void ignore_keys(const LayerSpec& layer, int64_t number, DecoderSpec& spec);
+
 // The attention settings in which layers of one model differ.
 struct LayerAttention {
   int64_t window = 0;              // 0: none

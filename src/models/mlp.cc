@@ -81,11 +81,17 @@ void Mlp::forward(const Context& context, const Activations& act, const RowsIn& 
                                     .alpha = spec_.alpha};
   Tensor first = up_->part(inner, 0);
   const bool gated = spec_.up.parts.size() > 1 && !spec_.times_layer_input;
-  if (gated && spec_.gate_multiplier == 1 &&
+  if (gated && spec_.gate_multiplier == 1 && !spec_.cut &&
       up_->forward_activated(context, from, first.cols, activation, inner))
     return write(context, act, first, to);
   up_->forward(context, from, inner);
   if (spec_.gate_multiplier != 1) context.kernels.scale(first, spec_.gate_multiplier, nullptr);
+  if (spec_.cut) {
+    const Tensor moments{act.attention(rows).data, DType::f32, rows, 2, 2};
+    context.kernels.sum_moments(first, moments);
+    context.group.sum(moments, context.kernels);
+    context.kernels.cut(first, *spec_.cut, moments, spec_.width.size);
+  }
   Tensor second = spec_.up.parts.size() > 1 ? up_->part(inner, 1) : Tensor{};
   if (spec_.times_layer_input)
     second = act.layer_inputs(rows).columns(layer_input_.begin, layer_input_.count);

@@ -56,6 +56,7 @@ std::vector<Family> exaone4_families();
 std::vector<Family> falcon_families();
 std::vector<Family> falcon_h1_families();
 std::vector<Family> gemma_families();
+std::vector<Family> gemma3n_families();
 std::vector<Family> gemma4_families();
 std::vector<Family> glm_families();
 std::vector<Family> gpt2_families();

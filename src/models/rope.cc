@@ -319,7 +319,7 @@ void rope_table(const RopeConfig& rope, RopeRows rows, Tensor cos, Tensor sin) {
   std::vector<float> inverse = rope_frequencies(rope, rows.length);
   check(cos.cols == std::ssize(inverse) && sin.rows == cos.rows, "rope table has the wrong shape");
   for (int64_t r = 0; r < cos.rows; ++r) {
-    const int64_t at = rows.first_position + r;
+    const int64_t at = rope.first_position + rows.first_position + r;
     const float position = static_cast<float>(at - at % rope.window);
     const double factor = rope.attention_factor * position_factor(rope, at);
     for (int64_t i = 0; i < cos.cols; ++i) {

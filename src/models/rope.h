@@ -23,6 +23,7 @@ struct RopeConfig {
   // The elements that frequencies are made for: one less than dim where that was odd.
   int64_t base_dim = 0;  // 0: dim
   double factor = 1;
+  int64_t first_position = 0;      // whose angles a sequence's first token has
   int64_t max_positions = 0;       // max_position_embeddings
   int64_t original_positions = 0;  // original_max_position_embeddings
   double attention_factor = 1;     // multiplies cos and sin

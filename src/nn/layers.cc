@@ -184,12 +184,19 @@ void Norm::forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor
 }
 
 Embedding::Embedding(std::string path, const std::string& source, const Dimension& rows,
-                     int64_t size, bool tied_to_head, Rank rank)
+                     int64_t size, bool tied_to_head, Rank rank, int64_t stored)
     : Module(std::move(path)), own_(rows.share(rank)), is_cut_(own_.count < rows.size) {
-  WeightLayout layout = tied_to_head ? WeightLayout::packed : WeightLayout::rows;
+  const WeightLayout layout = tied_to_head ? WeightLayout::packed : WeightLayout::rows;
+  const std::string tensor = source + ".weight";
+  std::vector<PieceSpec> pieces{
+      {tensor, rows.size, size, Shard::by_rows(rows), {.stored = stored > rows.size ? stored : 0}}};
+  if (stored > 0 && stored < rows.size) {
+    check(rank.size == 1, "a table that lacks rows is one rank's");
+    pieces = {{tensor, stored, size}};
+    while (stored++ < rows.size) pieces.push_back({tensor, 1, size});
+  }
   table_ =
-      &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout,
-                             {{source + ".weight", rows.size, size, Shard::by_rows(rows)}}, rank));
+      &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout, pieces, rank));
 }
 
 void Embedding::look_up(const Kernels& kernels, std::span<const int32_t> ids,

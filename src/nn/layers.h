@@ -125,9 +125,10 @@ class Norm : public Module {
 class Embedding : public Module {
  public:
   // `source`: the checkpoint tensor that it is, without ".weight". `rows`: of which ranks have
-  // parts, if `rank` is one of several.
+  // parts, if `rank` is one of several. `stored`: rows of the tensor, if there are more of them, or
+  // less, whose first then stands for those that lack; 0: as many.
   Embedding(std::string path, const std::string& source, const Dimension& rows, int64_t size,
-            bool tied_to_head, Rank rank = {});
+            bool tied_to_head, Rank rank = {}, int64_t stored = 0);
   // y = the rows `ids`, which lie in the device's memory and in the host's.
   void forward(const Context& context, std::span<const int32_t> ids,
                std::span<const int32_t> host_ids, Tensor y) const;

@@ -27,6 +27,7 @@ enum class ParamRole : uint8_t { linear, embedding, head, norm, bias, router };
 //   gate of expert e in [experts, in, 2 n]               {.index = e, .transposed = true,
 //                                                         .group = 1, .stride = 2}
 //   a matrix [n, 16] as a vector of its elements         {.row = 16}
+//   the beginning of a table of n rows                   {.stored = n}
 struct View {
   std::optional<int64_t> index = {};  // of a stack's first dimension
   int64_t stack = 0;                  // its size, where others have parts of it; 0: they have not
@@ -34,7 +35,8 @@ struct View {
   int64_t first = 0;
   int64_t group = 0;  // 0: one run of all
   int64_t stride = 0;
-  int64_t row = 0;  // of a vector: elements of a row of the matrix that is stored; 0: it is none
+  int64_t row = 0;     // of a vector: elements of a row of the matrix that is stored; 0: it is none
+  int64_t stored = 0;  // outputs of the tensor, where the last are in no piece; 0: they are
 };
 
 // A part of a checkpoint tensor, under the checkpoint's own name; mostly all of it. Vectors are [1,

@@ -81,7 +81,8 @@ const Piece& piece_of(const Binding& binding, uint32_t tensor) {
 
 // One past the last stored output of a piece.
 int64_t outputs_end(const Piece& piece) {
-  return piece.outputs() == 0 ? 0 : piece.stored_output(piece.outputs() - 1) + 1;
+  if (piece.outputs() == 0) return 0;
+  return std::max(piece.stored_output(piece.outputs() - 1) + 1, piece.view.stored);
 }
 
 Expected expected_of(const Binding& binding, const Claims& claims) {
@@ -176,7 +177,8 @@ std::vector<Interval> intervals_of(const Binding& binding, std::span<const uint3
   return intervals;
 }
 
-// Empty when the pieces of one matrix, or vector, have each of its outputs once.
+// Empty when the pieces of one matrix, or vector, have each of its outputs once, as far as they
+// have any. One parameter may have an output several times.
 std::string cover_fault(const Binding& binding, const Claims& claims,
                         std::span<const uint32_t> claimed, int64_t outputs,
                         const ModelFiles& files) {
@@ -186,15 +188,18 @@ std::string cover_fault(const Binding& binding, const Claims& claims,
       index ? fmt::format("{}[{}]", claims.source, *index) : std::string(claims.source);
   Interval before{0, 0, claimed.front()};
   std::vector<Interval> intervals = intervals_of(binding, claimed, outputs);
-  intervals.push_back({outputs, outputs, claimed.front()});
+  const bool has_more = std::ranges::any_of(
+      claimed, [&](uint32_t t) { return piece_of(binding, t).view.stored > 0; });
+  if (!has_more) intervals.push_back({outputs, outputs, claimed.front()});
   for (const Interval& next : intervals) {
-    if (next.begin < before.end)
+    const bool again = binding.tensors[before.tensor].param == binding.tensors[next.tensor].param;
+    if (next.begin < before.end && !again)
       return fmt::format("{} is claimed by both {} and {}", name, path(before.tensor),
                          path(next.tensor));
     if (next.begin > before.end)
       return fmt::format("outputs {} to {} of {} are not part of a {} with this {}", before.end,
                          next.begin - 1, name, files.architecture, files.config_name);
-    before = next;
+    before = {next.begin, std::max(before.end, next.end), next.tensor};
   }
   return {};
 }

@@ -11,16 +11,17 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, AriaTextConfig, BioGptConfig, BitNetConfig, BloomConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
+from transformers import (AXK1Config, AfmoeConfig, Apertus1p5TextConfig, ApertusConfig, AriaTextConfig, BioGptConfig, BitNetConfig, BloomConfig, CTRLConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
                           CohereConfig, CwmConfig, DbrxConfig,
                           CohereCompassTextConfig, DeepseekV32Config, DeepseekV4Config, ExaoneConfig, ExaoneMoeConfig, FalconConfig, FalconH1Config,
-                          FalconMambaConfig, FlexOlmoConfig, FlintConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Gemma4UnifiedTextConfig, Glm4Config, GptOssConfig,
+                          FalconMambaConfig, FlexOlmoConfig, FlintConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Gemma3nTextConfig, Gemma4UnifiedTextConfig, Glm4Config, GptOssConfig,
                           Glm4MoeConfig, GlmConfig, GlmMoeDsaConfig, GraniteConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
                           GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config, HeliumConfig, HyperCLOVAXConfig,
                           Jais2Config, JambaConfig, KimiLinearConfig, BailingHybridConfig, Kolibri1Config, LagunaConfig, Lfm2Config, Lfm2MoeConfig, Lfm3Config, LlamaConfig, MiMoV2FlashConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config, Ministral3Config,
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
                           OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3NextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
-                          StableLmConfig, Step3p7Config, VaultGemmaConfig, YoutuConfig)
+                          StableLmConfig, Step3p7Config, VaultGemmaConfig, XGLMConfig, YoutuConfig)
+from transformers.models.mllama.configuration_mllama import MllamaTextConfig
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -40,6 +41,7 @@ MODELS = {
     "apertus": ApertusConfig(**SMALL, rope_parameters={"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
                                                        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                                        "original_max_position_embeddings": 32}),
+    "apertus1p5": Apertus1p5TextConfig(**GROUPED, output_vocab_size=80),
     "aria": AriaTextConfig(**GROUPED | {"intermediate_size": 16}, moe_num_experts=4, moe_topk=2, mlp_bias=True),
     "axk1": AXK1Config(**LATENT | {"num_hidden_layers": 3}, n_group=2, topk_group=1),
     "bailing_moe": GraniteMoeSharedConfig(**GROUPED | {"intermediate_size": 16}, num_local_experts=4, num_experts_per_tok=2,
@@ -66,6 +68,7 @@ MODELS = {
                                               rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 50000.0,
                                                                                      "mrope_section": [2, 1, 1], "mrope_interleaved": True},
                                                                "full_attention": None}),
+    "ctrl": CTRLConfig(**COMMON, n_embd=24, dff=40, n_layer=2, n_head=4, n_positions=256),
     "cwm": CwmConfig(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, sliding_window=16),
     "dbrx": DbrxConfig(**COMMON, d_model=24, n_heads=4, n_layers=2, max_seq_len=256,
                        attn_config={"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 500000.0},
@@ -97,6 +100,10 @@ MODELS = {
                                       conv_kernel=3, time_step_rank=12, mixer_rms_eps=1e-3, tie_word_embeddings=False),
     "flex_olmo": FlexOlmoConfig(**GROUPED | {"intermediate_size": 16}, num_experts=4, num_experts_per_tok=2),
     "flint": FlintConfig(**ROUTED | {"num_hidden_layers": 5}, num_experts=4, shared_expert_intermediate_size=24, sliding_window=16),
+    "gemma3n": Gemma3nTextConfig(**GROUPED | {"num_hidden_layers": 5, "intermediate_size": [40, 32, 40, 40, 32]}, head_dim=8, sliding_window=16,
+                                 vocab_size_per_layer_input=90, hidden_size_per_layer_input=8, laurel_rank=6, num_kv_shared_layers=2,
+                                 altup_num_inputs=3, altup_active_idx=1, activation_sparsity_pattern=[0.5, 0.0, 0.7, 0.0, 0.5],
+                                 layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]),
     "gemma4_unified": Gemma4UnifiedTextConfig(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, global_head_dim=12, sliding_window=16,
                                               final_logit_softcapping=5.0,
                                               layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
@@ -175,6 +182,9 @@ MODELS = {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0,
         "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1}),
     "mixtral": MixtralConfig(**SMALL | {"intermediate_size": 40}, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
+    "mllama": MllamaTextConfig(**GROUPED | {"num_hidden_layers": 3}, cross_attention_layers=[1], rope_parameters={
+        "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32}),
     "mpt": MptConfig(**COMMON, d_model=24, n_layers=2, n_heads=3, max_seq_len=256, attn_config={"clip_qkv": 1.5}),
     "nanochat": NanoChatConfig(**GROUPED, final_logit_softcapping=5.0),
     "nemotron": NemotronConfig(**GROUPED, head_dim=8),
@@ -212,6 +222,8 @@ MODELS = {
                                           "rope_theta": [500000.0, 10000.0] * 2, "partial_rotary_factors": [0.5, 1.0] * 2},
                              vision_config={"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}),
     "vaultgemma": VaultGemmaConfig(**GROUPED, head_dim=8, query_pre_attn_scalar=8, sliding_window=16),
+    "xglm": XGLMConfig(**COMMON | {"pad_token_id": 1, "bos_token_id": 0}, d_model=24, ffn_dim=40, num_layers=2, attention_heads=4,
+                       max_position_embeddings=256),
     "youtu": YoutuConfig(**TINY, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8),
 }
 
@@ -368,6 +380,8 @@ def build(config, dtype):
     """The model, of a wrapper with its language model."""
     if isinstance(config, Step3p7Config):
         return transformers.Step3p7ForConditionalGeneration(config).to(dtype).eval()
+    if isinstance(config, MllamaTextConfig):  # which the automatic class does not know
+        return transformers.MllamaForCausalLM._from_config(config, dtype=dtype).eval()
     return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
@@ -378,7 +392,8 @@ def make(name, config, out, seed):
     model = build(config, torch.float32)
     randomize(model, seed)
     random = torch.Generator().manual_seed(seed + 1)
-    prompts = [torch.randint(3, config.get_text_config().vocab_size, (n,), generator=random).tolist()
+    known = getattr(config.get_text_config(), "output_vocab_size", None) or config.get_text_config().vocab_size
+    prompts = [torch.randint(3, known, (n,), generator=random).tolist()
                for n in (STATE_LENGTHS if name in WITH_STATES else LENGTHS)]
     golden, entries, errors = {}, [], []
     chosen, expected = watch_choices(model), []

@@ -69,7 +69,7 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
                                          "jamba_dense",     "gpt_oss",
                                          "kimi_k2",         "mistral4_text",
                                          "phimoe",          "llama4_text",
-                                         "gemma4_text_moe"};
+                                         "gemma4_text_moe", "gemma3n"};
   std::vector<std::filesystem::path> models = bundled_models();
   std::erase_if(models, [&](const std::filesystem::path& model) {
     return std::ranges::find(kNames, model.filename().string()) == std::end(kNames);

@@ -264,6 +264,66 @@ TEST_P(Elementwise, HeadsAreScaledEachByItsFactor) {
   }
 }
 
+TEST_P(Elementwise, AllRowsMayHaveOneFactorOfAHead) {
+  Random random("Elementwise.AllRowsMayHaveOneFactorOfAHead");
+  for (const auto& [n, cols] : sizes(random)) {
+    Matrix x = Matrix::random(n, cols, random, 3), factors = Matrix::random(1, cols, random);
+    const Matrix before = x;
+    backend->scale_heads(x.tensor(), factors.tensor());
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(x.at(r, c), before.at(r, c) * factors.at(0, c));
+    }
+    EXPECT_TRUE(x.gaps_untouched());
+  }
+}
+
+// Parts are added to others, or to themselves.
+TEST_P(Elementwise, MixAddsPartsByTheirWeights) {
+  Random random("Elementwise.MixAddsPartsByTheirWeights");
+  for (const auto& [n, dim] : sizes(random)) {
+    const int64_t parts = random.between(1, 4), others = random.between(1, 4);
+    Matrix x = Matrix::random(n, parts * dim, random), y = Matrix::random(n, others * dim, random);
+    Matrix weights = Matrix::random(n, others * parts, random), expected = y;
+    Matrix itself = Matrix::random(n, parts * parts, random), same = x;
+    backend->mix(x.tensor(), weights.tensor(), 0.5f, dim, y.tensor());
+    reference->mix(x.tensor(), weights.tensor(), 0.5f, dim, expected.tensor());
+    expect_near(y, expected, 1e-5f, 1e-5f);
+    EXPECT_TRUE(y.gaps_untouched());
+    backend->mix(x.tensor(), itself.tensor(), 0, dim, x.tensor());
+    reference->mix(same.tensor(), itself.tensor(), 0, dim, same.tensor());
+    expect_near(x, same, 1e-5f, 1e-5f);
+  }
+}
+
+TEST_P(Elementwise, PartsGetTheMeanSquareOfAnother) {
+  Random random("Elementwise.PartsGetTheMeanSquareOfAnother");
+  for (const auto& [n, dim] : sizes(random)) {
+    Matrix x = Matrix::random(n, 3 * dim, random, 5), to = Matrix::random(n, dim, random);
+    std::fill_n(&x.at(0, 0), dim, 0.0f);  // which has none
+    Matrix expected = x;
+    backend->match_squares(x.tensor(), to.tensor(), 1e-5f);
+    reference->match_squares(expected.tensor(), to.tensor(), 1e-5f);
+    expect_near(x, expected, 1e-6f, 1e-5f);
+    EXPECT_TRUE(x.gaps_untouched());
+  }
+}
+
+// Rows are whole or halves of what their moments are of.
+TEST_P(Elementwise, CutLeavesWhatIsFarAboveTheMean) {
+  Random random("Elementwise.CutLeavesWhatIsFarAboveTheMean");
+  for (const auto& [n, cols] : sizes(random)) {
+    Matrix x = Matrix::random(n, cols, random, 3), expected = x;
+    Matrix moments(n, 2), of_reference(n, 2);
+    backend->sum_moments(x.tensor(), moments.tensor());
+    reference->sum_moments(x.tensor(), of_reference.tensor());
+    expect_near(moments, of_reference, 1e-4f, 1e-5f);
+    backend->cut(x.tensor(), 0.7f, of_reference.tensor(), 2 * cols);
+    reference->cut(expected.tensor(), 0.7f, of_reference.tensor(), 2 * cols);
+    expect_near(x, expected, 1e-5f, 1e-5f);
+    EXPECT_TRUE(x.gaps_untouched());
+  }
+}
+
 TEST_P(Elementwise, ClampsBetweenBothLimits) {
   Random random("Elementwise.ClampsBetweenBothLimits");
   for (const auto& [n, cols] : sizes(random)) {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "src/base/error.h"
 #include "src/models/registry.h"
@@ -26,6 +28,14 @@ inline std::string refusal(const std::string& architecture, const Json& fields) 
     return e.what();
   }
   return "accepted";
+}
+
+// Returns the gated MLP of the first kind of layers, or where none is gated, its first.
+inline const MlpSpec& mlp(const DecoderSpec& spec) {
+  const std::vector<MlpBranch>& all = spec.kinds.front().mlps;
+  const auto gated =
+      std::ranges::find_if(all, [](const MlpBranch& b) { return b.mlp.up.parts.size() > 1; });
+  return (gated != all.end() ? *gated : all.front()).mlp;
 }
 
 }  // namespace sluice

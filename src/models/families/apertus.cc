@@ -1,5 +1,7 @@
 // ApertusForCausalLM (Apertus): Llama's layout, with norms of each head's q and k, and xIELU(up x)
-// in the place of the gated MLP, whose values are tensors of each layer.
+// in the place of the gated MLP, whose values are tensors of each layer. Apertus1p5TextForCausalLM
+// (Apertus 1.5): the same with tokens of images and sound in the embedding, which the head may
+// lack.
 #include "src/models/config.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
@@ -17,8 +19,8 @@ constexpr LayoutDefaults kApertusDefaults{.vocab_size = 131072,
                                           .rope_theta = 12000000,
                                           .hidden_act = "xielu"};
 
-DecoderSpec parse_apertus(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kApertusDefaults);
+DecoderSpec apertus_layout(const JsonFields& config, const LayoutDefaults& defaults) {
+  DecoderSpec spec = common_layout(config, defaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
   AttentionSpec& attention = mixer.attention();
@@ -42,10 +44,24 @@ DecoderSpec parse_apertus(const JsonFields& config) {
   return spec;
 }
 
+DecoderSpec parse_apertus(const JsonFields& config) {
+  return apertus_layout(config, kApertusDefaults);
+}
+
+DecoderSpec parse_apertus1p5(const JsonFields& config) {
+  LayoutDefaults defaults = kApertusDefaults;
+  defaults.vocab_size = 266752;
+  DecoderSpec spec = apertus_layout(config, defaults);
+  spec.table_rows = spec.vocab_size;
+  spec.vocab_size = config.integer_or("output_vocab_size", 1, spec.vocab_size, spec.vocab_size);
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> apertus_families() {
-  return {{"ApertusForCausalLM", "apertus", parse_apertus, {}}};
+  return {{"ApertusForCausalLM", "apertus", parse_apertus, {}},
+          {"Apertus1p5TextForCausalLM", "apertus1p5_text", parse_apertus1p5, {}}};
 }
 
 }  // namespace sluice

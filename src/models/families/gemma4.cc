@@ -144,11 +144,8 @@ void use_full_attention(const JsonFields& c, AttentionSpec& attention) {
 // Lets a layer attend to the keys and values of layer `of`.
 void share(const JsonFields& c, size_t of, const LayerSpec& owner, LayerSpec& layer) {
   AttentionSpec& attention = layer.mixers.front().attention();
-  attention.shared_with = of;
+  share_keys(of, attention);
   attention.kv_heads = owner.mixers.front().attention().kv_heads;
-  attention.keys_are_values = false;
-  attention.qkv.parts.resize(1);
-  attention.k_norm = attention.v_norm = {};
   if (read_boolean(c, "use_double_wide_mlp", false)) layer.mlps.front().mlp.width.size *= 2;
 }
 
@@ -163,6 +160,7 @@ void add_layer_inputs(const JsonFields& c, int64_t absent_width, DecoderSpec& sp
                        .projection = "model.per_layer_model_projection",
                        .norm = {"model.per_layer_projection_norm", spec.norm.params},
                        .width = width,
+                       .rows = spec.vocab_size,
                        .table_multiplier = std::sqrt(static_cast<float>(width)),
                        .projection_multiplier = 1 / std::sqrt(static_cast<float>(spec.hidden_size)),
                        .multiplier = std::sqrt(0.5F)};
@@ -235,8 +233,7 @@ void make_kinds(const JsonFields& c, int64_t absent_window, const LayerSpec& com
     if (sizes[i].head_dim != head_dim)  // there is one rope for all of a kind
       fail(ErrorKind::refused, "{}: layer {} has another head_dim than others of its kind",
            c.where(), l);
-    for (const char* unused : {".k_proj.*", ".v_proj.*", ".k_norm.*", ".v_norm.*"})
-      if (kind.shared) spec.ignorable.push_back(name_in_layer(attention.name + unused, l));
+    if (kind.shared) ignore_keys(common, l, spec);
     spec.layers[i] = static_cast<size_t>(std::ranges::find(kinds, kind) - kinds.begin());
     if (spec.layers[i] < kinds.size()) continue;
     kinds.push_back(kind);

@@ -1,7 +1,10 @@
 // LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, and everything that is published in its layout).
 // InternLM2ForCausalLM (InternLM2, InternLM2.5): the same under other names, with the queries, the
 // key and the value of each KV head next to each other in one tensor. AriaTextForCausalLM (Aria's
-// language model): with stacked experts beside a shared one.
+// language model): with stacked experts beside a shared one. MllamaForCausalLM (Llama 3.2
+// Vision's): its layers that attend to images do nothing where there are none.
+#include <algorithm>
+
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
 #include "src/models/layout.h"
@@ -98,6 +101,34 @@ DecoderSpec parse_internlm2(const JsonFields& config) {
   return spec;
 }
 
+constexpr LayoutDefaults kMllama{.vocab_size = 128256,
+                                 .hidden_size = 4096,
+                                 .intermediate_size = 14336,
+                                 .num_hidden_layers = 40,
+                                 .num_attention_heads = 32,
+                                 .num_key_value_heads = 8,
+                                 .max_position_embeddings = 131072,
+                                 .rms_norm_eps = 1e-5,
+                                 .rope_theta = 500000};
+
+// The table has rows of tokens of images behind the vocabulary.
+DecoderSpec parse_mllama(const JsonFields& c) {
+  constexpr int64_t kImageTokens = 8;
+  DecoderSpec spec = common_layout(c, kMllama);
+  spec.table_rows = spec.vocab_size + kImageTokens;
+  const std::string layer = spec.kinds.front().name;
+  spec.kinds.push_back({.name = layer, .mixers = {}, .mlps = {}});
+  const std::vector<double> of_images =
+      read_numbers(c, "cross_attention_layers")
+          .value_or(std::vector<double>{3, 8, 13, 18, 23, 28, 33, 38});
+  for (int64_t l = 0; l < std::ssize(spec.layers); ++l) {
+    if (std::ranges::count(of_images, static_cast<double>(l)) == 0) continue;
+    spec.layers[static_cast<size_t>(l)] = 1;
+    spec.ignorable.push_back(name_in_layer(layer + ".*", l));
+  }
+  return spec;
+}
+
 // Tensors [experts, inputs, outputs] of all experts; a softmax of the chosen ones.
 DecoderSpec parse_aria(const JsonFields& config) {
   LayoutDefaults defaults = kLlamaDefaults;
@@ -130,7 +161,8 @@ std::vector<Family> llama_families() {
            "llama",
            parse_llama,
            {"vision_tower.*", "*.vision_tower.*", "mtp.*", "*.mtp.*"},
-           {"internlm3", "iquestcoder", "xverse", "emu3_text_model"}}};
+           {"internlm3", "iquestcoder", "xverse", "emu3_text_model"}},
+          {"MllamaForCausalLM", "mllama_text_model", parse_mllama, {}}};
 }
 
 }  // namespace sluice

@@ -1,6 +1,8 @@
 // OPTForCausalLM (OPT): learned positions, whose table begins with two rows of no position; layer
 // norms and biases. OPT-350M has its norms behind the blocks, and a smaller embedding.
 // BioGptForCausalLM (BioGPT): the same under other names, with a factor of the embedding.
+// XGLMForCausalLM (XGLM): the same with sines and cosines of positions in the place of a table.
+// CTRLLMHeadModel (CTRL): such positions, too, under names of its own, and a bias of the head.
 #include <cmath>
 
 #include "src/base/error.h"
@@ -98,11 +100,101 @@ DecoderSpec parse_biogpt(const JsonFields& c) {
   return spec;
 }
 
+// Frequencies from 1 to 1 / 10000. The first two positions are none of a token.
+RopeConfig xglm_sinusoids(int64_t hidden_size, int64_t max_positions) {
+  const auto half = static_cast<double>(hidden_size / 2);
+  return {.theta = std::pow(10000, half / (half - 1)),
+          .dim = hidden_size,
+          .first_position = 2,
+          .max_positions = max_positions,
+          .original_positions = max_positions};
+}
+
+DecoderSpec parse_xglm(const JsonFields& c) {
+  warn_of_absent(c, {"vocab_size", "d_model", "ffn_dim", "num_layers", "attention_heads"});
+  DecoderSpec spec;
+  spec.vocab_size = read_size(c, "vocab_size", 256008, kMaxVocab);
+  spec.hidden_size = read_size(c, "d_model", 1024);
+  spec.max_positions = read_size(c, "max_position_embeddings", 2048, kMaxPositions);
+  if (spec.hidden_size < 4 || spec.hidden_size % 2 != 0)
+    fail(ErrorKind::refused, "{}: d_model is {}, but must be even", c.where(), spec.hidden_size);
+  const Heads heads = read_heads(
+      c, spec.hidden_size,
+      {.heads = "attention_heads", .absent_heads = 16, .kv_heads = nullptr, .head_dim = nullptr});
+  if (read_boolean(c, "add_cross_attention", false))
+    fail(ErrorKind::refused, "{}: add_cross_attention is true, which is not supported", c.where());
+  const int64_t mlp_width = read_size(c, "ffn_dim", 4096, 4 * kMaxWidth);
+  spec.kinds = {opt_layer("model.layers.{}", heads, mlp_width, true)};
+  spec.kinds.front().mlps.front().mlp.activation =
+      read_activation(c, "activation_function", "gelu");
+  spec.layers.assign(static_cast<size_t>(read_size(c, "num_layers", 24, kMaxLayers)), 0);
+  if (read_boolean(c, "scale_embedding", true))
+    spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
+  spec.ropes = {xglm_sinusoids(spec.hidden_size, spec.max_positions)};
+  spec.sinusoids = 0;
+  spec.norm = {"model.layer_norm", {.eps = 1e-5F, .kind = NormKind::layer}, true};
+  spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);
+  return spec;
+}
+
+LayerSpec ctrl_layer(const Heads& h, int64_t mlp_width) {
+  const std::string layer = "transformer.h.{}", attention = layer + ".multi_head_attention";
+  const NormParams norm{.eps = 1e-6F, .kind = NormKind::layer};
+  const Dimension heads{.size = h.heads * h.head_dim, .unit = h.head_dim};
+  AttentionSpec a{.name = attention,
+                  .heads = heads,
+                  .kv_heads = heads,
+                  .head_dim = h.head_dim,
+                  .rope = std::nullopt,
+                  .qkv = {.name = attention + ".Wqkv",
+                          .parts = {{attention + ".Wq"}, {attention + ".Wk"}, {attention + ".Wv"}},
+                          .bias = true},
+                  .output = one_linear(attention + ".dense", true)};
+  MlpSpec m{.name = layer + ".ffn",
+            .width = {.size = mlp_width},
+            .activation = Activation::relu,
+            .up = one_linear(layer + ".ffn.0", true),
+            .down = one_linear(layer + ".ffn.2", true)};
+  return {.name = layer,
+          .mixers = {{.norm = {layer + ".layernorm1", norm, true}, .mixer = std::move(a)}},
+          .mlps = {{.norm = {layer + ".layernorm2", norm, true}, .mlp = std::move(m)}}};
+}
+
+DecoderSpec parse_ctrl(const JsonFields& c) {
+  warn_of_absent(c, {"vocab_size", "n_embd", "dff", "n_layer", "n_head"});
+  DecoderSpec spec;
+  spec.vocab_size = read_size(c, "vocab_size", 246534, kMaxVocab);
+  spec.hidden_size = read_size(c, "n_embd", 1280);
+  spec.max_positions = read_size(c, "n_positions", 256, kMaxPositions);
+  if (spec.hidden_size % 2 != 0)
+    fail(ErrorKind::refused, "{}: n_embd is {}, but must be even", c.where(), spec.hidden_size);
+  const Heads heads =
+      read_heads(c, spec.hidden_size,
+                 {.heads = "n_head", .absent_heads = 16, .kv_heads = nullptr, .head_dim = nullptr});
+  const int64_t mlp_width = read_size(c, "dff", 8192, 4 * kMaxWidth);
+  spec.kinds = {ctrl_layer(heads, mlp_width)};
+  spec.layers.assign(static_cast<size_t>(read_size(c, "n_layer", 48, kMaxLayers)), 0);
+  spec.embedding = "transformer.w";
+  spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
+  spec.ropes = {{.dim = spec.hidden_size,
+                 .max_positions = spec.max_positions,
+                 .original_positions = spec.max_positions}};
+  spec.sinusoids = 0;
+  spec.norm = {"transformer.layernorm",
+               {.eps = read_eps(c, "layer_norm_epsilon", 1e-6), .kind = NormKind::layer},
+               true};
+  spec.head_bias = true;
+  spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> opt_families() {
   return {{"OPTForCausalLM", "opt", parse_opt, {}},
-          {"BioGptForCausalLM", "biogpt", parse_biogpt, {}}};
+          {"BioGptForCausalLM", "biogpt", parse_biogpt, {}},
+          {"XGLMForCausalLM", "xglm", parse_xglm, {"model.embed_positions.weights"}},
+          {"CTRLLMHeadModel", "ctrl", parse_ctrl, {"transformer.pos_encoding"}}};
 }
 
 }  // namespace sluice

@@ -19,14 +19,16 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           AriaTextConfig, BailingHybridConfig, BioGptConfig, BitNetConfig, CodeGenConfig, CwmConfig, DbrxConfig, ExaoneConfig, FlexOlmoConfig, FlintConfig, Gemma4UnifiedTextConfig, KimiLinearConfig,
                           Kolibri1Config, LagunaConfig, Lfm3Config, MiMoV2FlashConfig, OlmoHybridConfig, OpenAIGPTConfig,
                           GPTBigCodeConfig,
-                           GraniteMoeSharedConfig, HeliumConfig, Jais2Config, MptConfig, NanoChatConfig,
+                          GraniteMoeSharedConfig, HeliumConfig, Jais2Config, MptConfig, NanoChatConfig,
                           NemotronConfig, OlmoConfig, VaultGemmaConfig, YoutuConfig, AfmoeConfig, SolarOpenConfig, AXK1Config,
                           Cohere2MoeConfig, ExaoneMoeConfig, GPTNeoConfig, GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config,
-                          HyperCLOVAXConfig, MellumConfig, MiniCPM3Config, PersimmonConfig, Phi4MultimodalConfig, SarvamMoEConfig)
+                          HyperCLOVAXConfig, MellumConfig, MiniCPM3Config, PersimmonConfig, Phi4MultimodalConfig, SarvamMoEConfig,
+                          Apertus1p5TextConfig, CTRLConfig, Gemma3nTextConfig, XGLMConfig)
 from transformers.models.emu3.configuration_emu3 import Emu3TextConfig
 from transformers.models.glm4v.configuration_glm4v import Glm4vTextConfig
 from transformers.models.glm_ocr.configuration_glm_ocr import GlmOcrTextConfig
 from transformers.models.hunyuan_vl.configuration_hunyuan_vl import HunYuanVLTextConfig
+from transformers.models.mllama.configuration_mllama import MllamaTextConfig
 from transformers.models.paddleocr_vl.configuration_paddleocr_vl import PaddleOCRTextConfig
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig
@@ -41,7 +43,8 @@ KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner", "ffn
         ("hidden_act", "hidden_activation", "activation_function", "activation"), ("tie_word_embeddings",), ("sliding_window",),
         ("attention_bias", "use_qkv_bias", "use_bias", "enable_bias"), ("attention_out_bias",), ("mlp_bias",),
         ("rope_parameters",), ("use_parallel_residual", "parallel_attn"))
-CLASSES = {"ApertusForCausalLM": ApertusConfig, "Step3p5ForCausalLM": Step3p7TextConfig, "CohereCompassForCausalLM": CohereCompassTextConfig, "ArceeForCausalLM": ArceeConfig, "BloomForCausalLM": BloomConfig,
+CLASSES = {"Apertus1p5TextForCausalLM": Apertus1p5TextConfig, "CTRLLMHeadModel": CTRLConfig, "Gemma3nForCausalLM": Gemma3nTextConfig,
+           "MllamaForCausalLM": MllamaTextConfig, "XGLMForCausalLM": XGLMConfig, "ApertusForCausalLM": ApertusConfig, "Step3p5ForCausalLM": Step3p7TextConfig, "CohereCompassForCausalLM": CohereCompassTextConfig, "ArceeForCausalLM": ArceeConfig, "BloomForCausalLM": BloomConfig,
            "Cohere2ForCausalLM": Cohere2Config, "CohereForCausalLM": CohereConfig, "Gemma2ForCausalLM": Gemma2Config,
            "Gemma3ForCausalLM": Gemma3TextConfig, "Gemma4ForCausalLM": Gemma4TextConfig, "GemmaForCausalLM": GemmaConfig,
            "GraniteForCausalLM": GraniteConfig, "Ministral3ForCausalLM": Ministral3Config, "Olmo2ForCausalLM": Olmo2Config,
@@ -99,7 +102,9 @@ EXPERT_KEYS = {"count": ("num_experts", "num_local_experts", "n_routed_experts",
 GIVEN = {"Dots1ForCausalLM": {"n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 2},
          "Glm4MoeForCausalLM": {"head_dim": 128}}
 # What the modules fix, whatever the config says.
-FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 2048},
+FIXED = {"CTRLLMHeadModel": {"intermediate_size": 8192, "hidden_act": "relu"}, "XGLMForCausalLM": {"eps": 1e-5},
+         "Gemma3nForCausalLM": {"intermediate_size": 16384, "use_parallel_residual": True},  # of the product beside attention
+         "BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 2048},
          "BioGptForCausalLM": {"eps": 1e-5}, "OpenAIGPTLMHeadModel": {"hidden_act": "gelu_new"},
          "DbrxForCausalLM": {"hidden_act": "silu", "eps": 1e-5,
                              "experts": {"count": 4, "used": 1, "normalized": True, "width": 3584}},

@@ -427,6 +427,31 @@ class MirroredKernels final : public Kernels {
     x = m.write(x);
     m.run([&] { kernels_.scale_heads(x, factors); });
   }
+  void mix(Tensor x, Tensor weights, float added, int64_t dim, Tensor y) const override {
+    Mirror m;
+    weights = m.read(weights);
+    y = m.write(y);
+    x = m.read(x);  // or where y is
+    m.run([&] { kernels_.mix(x, weights, added, dim, y); });
+  }
+  void match_squares(Tensor x, Tensor to, float least) const override {
+    Mirror m;
+    to = m.read(to);
+    x = m.write(x);
+    m.run([&] { kernels_.match_squares(x, to, least); });
+  }
+  void sum_moments(Tensor x, Tensor moments) const override {
+    Mirror m;
+    x = m.read(x);
+    moments = m.write(moments);
+    m.run([&] { kernels_.sum_moments(x, moments); });
+  }
+  void cut(Tensor x, float deviations, Tensor moments, int64_t cols) const override {
+    Mirror m;
+    moments = m.read(moments);
+    x = m.write(x);
+    m.run([&] { kernels_.cut(x, deviations, moments, cols); });
+  }
   void soft_cap(Tensor x, float cap) const override {
     Mirror m;
     x = m.write(x);
