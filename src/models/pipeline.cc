@@ -175,8 +175,11 @@ void add_stages(const DecoderSpec& spec, const Stage& stage, ModulesElsewhere& m
     if (const auto& inputs = spec.layer_inputs)
       modules.insert({inputs->table, inputs->projection, inputs->norm.name});
   }
-  if (!stage.is_last())
-    modules.insert({spec.norm.name, spec.output_projection, spec.head, spec.streams.last.name});
+  if (!stage.is_last()) {
+    const StreamMixSpec& mix = spec.streams.last;
+    modules.insert(
+        {spec.norm.name, spec.output_projection, spec.head, mix.logits, mix.scales, mix.biases});
+  }
 }
 
 void add_experts(const ExpertsSpec& experts, int64_t layer, Rank rank, ModulesElsewhere& modules) {
@@ -202,6 +205,7 @@ ModulesElsewhere modules_elsewhere(const DecoderSpec& spec, Rank rank, const Sta
 }
 
 bool is_elsewhere(const ModulesElsewhere& modules, const std::string& tensor) {
+  if (modules.contains(tensor)) return true;
   for (size_t end = tensor.find('.'); end != std::string::npos && !modules.empty();
        end = tensor.find('.', end + 1))
     if (modules.contains(tensor.substr(0, end))) return true;
