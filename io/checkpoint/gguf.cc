@@ -16,7 +16,6 @@
 namespace sluice::io {
 namespace {
 
-constexpr std::string_view kMagic = "GGUF";
 constexpr uint64_t kMaxHeaderBytes = 1 * GiB;  // metadata and descriptions of tensors
 constexpr uint64_t kMaxStringBytes = 16 * MiB;
 constexpr uint64_t kMaxStringsBytes = 64 * MiB;  // of all values that are strings
@@ -181,10 +180,19 @@ GgufArray array(HeaderReader& in, const std::string& what) {
   return a;
 }
 
+void note_key(const std::string& key, uint64_t begin, uint64_t end, GgufHeader& header) {
+  if (key.starts_with("split.")) return;
+  std::vector<GgufHeader::Keys>& all = header.keys;
+  if (all.empty() || all.back().offset + all.back().bytes != begin) all.push_back({begin, 0, 0});
+  all.back().bytes += end - begin;
+  ++all.back().count;
+}
+
 void read_metadata(HeaderReader& in, uint64_t count, GgufHeader& header) {
   header.values = Json::object();
   uint64_t string_bytes = 0;
   for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t begin = in.at();
     const std::string key = in.string("a key of the metadata", kMaxKeyBytes);
     const std::string what = "metadata key " + printable(key);
     if (header.values.contains(key) || header.arrays.contains(key))
@@ -192,6 +200,7 @@ void read_metadata(HeaderReader& in, uint64_t count, GgufHeader& header) {
     const GgufType type = value_type(in, what);
     if (type == GgufType::array) {
       header.arrays.emplace(key, array(in, what));
+      note_key(key, begin, in.at(), header);
       continue;
     }
     Json value = scalar(in, type, what);
@@ -200,6 +209,7 @@ void read_metadata(HeaderReader& in, uint64_t count, GgufHeader& header) {
       in.refuse(
           fmt::format("the metadata has more than {} of text", format_size(kMaxStringsBytes)));
     header.values.emplace(key, std::move(value));
+    note_key(key, begin, in.at(), header);
   }
 }
 
@@ -333,6 +343,12 @@ OpenArray open_array(const GgufHeader& header, std::string_view key, bool string
 
 }  // namespace
 
+uint32_t gguf_tensor_type(DType type) {
+  const auto found = std::ranges::find(kTensorTypes, type, &std::pair<uint32_t, DType>::second);
+  check(found != kTensorTypes.end(), "a type that GGUF has");
+  return found->first;
+}
+
 GgufHeader read_gguf_header(const std::filesystem::path& path, std::string name) {
   const Fd fd = open_regular(path);
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
@@ -341,15 +357,16 @@ GgufHeader read_gguf_header(const std::filesystem::path& path, std::string name)
   HeaderReader in(fd, header.file, printable(path.string()));
   std::array<char, 4> magic{};
   if (header.file.size >= magic.size()) in.read("the header", magic);
-  if (std::string_view(magic.data(), magic.size()) != kMagic)
+  if (std::string_view(magic.data(), magic.size()) != kGgufMagic)
     in.refuse("not a GGUF file: it does not begin with \"GGUF\"");
   check_version(in);
   const uint64_t tensors = read_count(in, "tensors", kMaxTensors);
   const uint64_t keys = read_count(in, "keys of metadata", kMaxKeys);
   read_metadata(in, keys, header);
   for (uint64_t i = 0; i < tensors; ++i) header.tensors.push_back(read_tensor(in));
-  const uint64_t alignment = alignment_of(header, in.at(), in.where());
-  place_tensors(header.tensors, header.file, round_up(in.at(), alignment), alignment, in.where());
+  header.alignment = alignment_of(header, in.at(), in.where());
+  place_tensors(header.tensors, header.file, round_up(in.at(), header.alignment), header.alignment,
+                in.where());
   return header;
 }
 
@@ -380,7 +397,7 @@ bool is_gguf(const std::filesystem::path& path) {
   std::array<char, 4> magic{};
   if (std::filesystem::file_size(path, error) < magic.size() || error) return false;
   read_exactly(fd, path, 0, magic);
-  return std::string_view(magic.data(), magic.size()) == kMagic;
+  return std::string_view(magic.data(), magic.size()) == kGgufMagic;
 }
 
 }  // namespace sluice::io

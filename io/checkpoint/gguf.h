@@ -42,14 +42,28 @@ struct GgufArray {
   uint64_t bytes = 0;
 };
 
+inline constexpr std::string_view kGgufMagic = "GGUF";
+
 struct GgufHeader {
   CheckpointFile file;
+  uint64_t alignment = 0;  // of data
+  // Keys of the metadata with their values, as they follow one another in the file; but not those
+  // that say that the model is in several files.
+  struct Keys {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    uint64_t count = 0;
+  };
+  std::vector<Keys> keys;
   Json values;  // an object: what the metadata has of numbers, booleans and strings, by key
   std::map<std::string, GgufArray, std::less<>> arrays;
   // Under the names that the file gives them, with file = 0, in the order of their data. Shapes are
   // row-major: the file has the dimensions in the opposite order.
   std::vector<StoredTensor> tensors;
 };
+
+// Returns the format's number of a type that its tensors may have.
+uint32_t gguf_tensor_type(DType type);
 
 // Reads and checks the header of the file at `path`; `name` is what the checkpoint calls it.
 // Tensors lie inside the file, aligned, without overlap. Throws Error(refused) naming file, key or

@@ -118,6 +118,10 @@ CheckpointIndex open_checkpoint(const std::filesystem::path& directory,
                                 std::span<const std::filesystem::path> mirrors = {},
                                 OpeningRank rank = {});
 
+// Returns the rank's file of a GGUF model that is cut for ranks, model-rank-RANK-part-0.gguf; empty
+// where `directory` has none of any rank. Error(refused) unless there are as many ranks.
+std::filesystem::path rank_gguf(const std::filesystem::path& directory, OpeningRank rank);
+
 // The name of the container that open_checkpoint chooses in `directory`; empty where it is known by
 // its content only.
 std::string container_name(const std::filesystem::path& directory);

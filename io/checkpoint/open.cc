@@ -383,31 +383,38 @@ const Container* find_container(const fs::path& directory) {
   return found == kContainers.end() ? nullptr : &*found;
 }
 
-std::string part_name(int rank, size_t part) {
-  return fmt::format("model-rank-{}-part-{}.safetensors", rank, part);
+constexpr std::string_view kSafetensors = "safetensors", kGguf = "gguf";
+
+std::string part_name(int rank, size_t part, std::string_view type) {
+  return fmt::format("model-rank-{}-part-{}.{}", rank, part, type);
 }
 
-bool is_cut(const fs::path& directory) {
-  return std::ranges::any_of(other_files(directory), [](const std::string& name) {
-    return name.starts_with("model-rank-");
+bool is_cut(const fs::path& directory, std::string_view type) {
+  return std::ranges::any_of(other_files(directory), [&](const std::string& name) {
+    return name.starts_with("model-rank-") && name.ends_with(type);
   });
 }
 
-// vLLM's sharded_state: the parts of one rank, whose host may have no others.
-CheckpointIndex open_parts(const Places& places, OpeningRank rank) {
-  const auto has_rank = [&](int r) { return is_there(places.own() / part_name(r, 0)); };
-  const std::string where = printable(places.own().string());
+// Refuses files that are cut for another number of ranks; a rank's host may have no others.
+void check_ranks(const fs::path& directory, OpeningRank rank, std::string_view type) {
+  const auto has_rank = [&](int r) { return is_there(directory / part_name(r, 0, type)); };
+  const std::string where = printable(directory.string());
   if (!has_rank(rank.rank))
     fail(ErrorKind::refused, "{}: has no {}; give as many ranks as it is cut for", where,
-         part_name(rank.rank, 0));
+         part_name(rank.rank, 0, type));
   int ranks = rank.ranks;
   while (has_rank(ranks)) ++ranks;
   if (ranks > rank.ranks)
     fail(ErrorKind::refused, "{}: is cut for {} ranks; give --tensor-parallel-size {}", where,
          ranks, ranks);
-  std::vector<std::string> names{part_name(rank.rank, 0)};
-  while (is_there(places.own() / part_name(rank.rank, names.size())))
-    names.push_back(part_name(rank.rank, names.size()));
+}
+
+// vLLM's sharded_state: the parts of one rank.
+CheckpointIndex open_parts(const Places& places, OpeningRank rank) {
+  check_ranks(places.own(), rank, kSafetensors);
+  const auto name = [&](size_t part) { return part_name(rank.rank, part, kSafetensors); };
+  std::vector<std::string> names{name(0)};
+  while (is_there(places.own() / name(names.size()))) names.push_back(name(names.size()));
   CheckpointIndex index = open_set(places, names, read_safetensors_header);
   index.set_ranks(rank.ranks);
   return index;
@@ -415,7 +422,7 @@ CheckpointIndex open_parts(const Places& places, OpeningRank rank) {
 
 CheckpointIndex open_container(const Places& places, OpeningRank rank) {
   const Container* container = find_container(places.own());
-  if (container == nullptr && is_cut(places.own())) return open_parts(places, rank);
+  if (container == nullptr && is_cut(places.own(), kSafetensors)) return open_parts(places, rank);
   if (container == nullptr) return open_other(places);
   switch (container->layout) {
     case Layout::index:
@@ -434,6 +441,12 @@ CheckpointIndex open_container(const Places& places, OpeningRank rank) {
 }
 
 }  // namespace
+
+fs::path rank_gguf(const fs::path& directory, OpeningRank rank) {
+  if (!is_cut(directory, kGguf)) return {};
+  check_ranks(directory, rank, kGguf);
+  return directory / part_name(rank.rank, 0, kGguf);
+}
 
 std::string container_name(const fs::path& directory) {
   if (const Container* container = find_container(directory)) return std::string(container->name);

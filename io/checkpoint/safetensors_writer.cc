@@ -1,11 +1,5 @@
 #include "io/checkpoint/safetensors_writer.h"
 
-#include <algorithm>
-#include <cstring>
-#include <system_error>
-#include <utility>
-
-#include "io/file.h"
 #include "src/base/check.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
@@ -51,21 +45,13 @@ uint64_t each_entry(size_t count, const std::function<TensorToWrite(size_t)>& te
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(fs::path path, size_t count,
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, size_t count,
                                      const std::function<TensorToWrite(size_t)>& tensor,
-                                     std::span<std::byte> block, const std::stop_token& stop)
-    : block_(block) {
+                                     std::span<std::byte> block, const std::stop_token& stop) {
   uint64_t header = kBegin.size() + kEnd.size();
   uint64_t data = each_entry(count, tensor, [&](const std::string& e) { header += e.size(); });
   header = round_up(header, 8);  // and with it the tensors
-  bytes_ = kHeaderLengthBytes + header + data;
-  if (path == "-") {
-    stream_.emplace(path, stop);
-  } else if (auto stream = stream_path(path)) {
-    stream_.emplace(*stream, stop, path);
-  } else {
-    file_.emplace(NewFile::create_output(path, bytes_));
-  }
+  out_.emplace(path, kHeaderLengthBytes + header + data, block, stop);
   write_header(count, tensor, header);
 }
 
@@ -74,35 +60,11 @@ void SafetensorsWriter::write_header(size_t count,
                                      uint64_t header_bytes) {
   std::string length;
   for (int shift = 0; shift < 64; shift += 8) length += static_cast<char>(header_bytes >> shift);
-  put(length);
-  put(kBegin);
-  each_entry(count, tensor, [&](const std::string& e) { put(e); });
-  put(kEnd);
-  while (offset_ + filled_ < kHeaderLengthBytes + header_bytes) put(" ");
-}
-
-void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    if (filled_ == block_.size()) flush();
-    size_t part = std::min(bytes.size(), block_.size() - filled_);
-    std::memcpy(block_.data() + filled_, bytes.data(), part);
-    filled_ += part;
-    bytes = bytes.subspan(part);
-  }
-}
-
-void SafetensorsWriter::flush() {
-  std::span<const std::byte> full = block_.first(filled_);
-  if (file_) file_->write(offset_, full);
-  if (stream_) stream_->write({reinterpret_cast<const char*>(full.data()), full.size()});
-  offset_ += filled_;
-  filled_ = 0;
-}
-
-void SafetensorsWriter::finish() {
-  flush();
-  check(offset_ == bytes_, "the tensors' bytes do not match their shapes");
-  if (file_) file_->publish();
+  out_->write(length);
+  out_->write(kBegin);
+  each_entry(count, tensor, [&](const std::string& e) { out_->write(e); });
+  out_->write(kEnd);
+  while (out_->written() < kHeaderLengthBytes + header_bytes) out_->write(std::string_view(" "));
 }
 
 }  // namespace sluice::io

@@ -131,6 +131,14 @@ void need_device(const CommonOptions& o) {
   }
 }
 
+// Connects the GPUs of the ranks that divide each layer: those of a stage.
+void join_devices(const Group& all, int stages, ModelOptions& s) {
+  const int ranks = all.rank().size / stages;
+  if (ranks < 2) return;
+  const PartGroup stage(all, {all.rank().rank / ranks * ranks, ranks});
+  s.devices = join_nccl(stage, s.backend->device());
+}
+
 void set_device(const CommonOptions& o, ModelOptions& s) {
   s.device_memory = o.device_memory;
   if (parse_device(o.device)) {
@@ -141,8 +149,7 @@ void set_device(const CommonOptions& o, ModelOptions& s) {
     s.backend = open_device(o);
     // Ranks of a plan are not there, and one alone exchanges nothing.
     const auto* ranks = dynamic_cast<const MpiGroup*>(o.ranks.get());
-    if (ranks != nullptr && ranks->rank().size > 1)
-      s.devices = join_nccl(*ranks, s.backend->device());
+    if (ranks != nullptr) join_devices(*ranks, o.pipeline_parallel_size, s);
   } else {
     need_device(o);
   }

@@ -9,6 +9,8 @@
 #include "src/cli/grammar_options.h"
 #include "src/cli/ranks.h"
 #include "src/cli/verbs.h"
+#include "src/engine/checkpoint.h"
+#include "src/plan/rank_division.h"
 #include "src/plan/units_json.h"
 
 namespace sluice::cli {
@@ -18,6 +20,10 @@ struct PlanOptions : CommonOptions {
   int64_t prompt_tokens = 512;
   int64_t max_tokens = 128;
   int64_t max_num_seqs = 1;
+  // Memories of ranks that are to divide the model, and the way between any two.
+  std::vector<std::string> rank_memory;
+  std::string rank_link = "1.2GB";
+  double rank_latency = 50;  // [microseconds]
   GenerationOptions generation;
   GrammarOptions grammar;
 };
@@ -75,6 +81,56 @@ Json stages_json(const Stage& stage) {
                       {"layers", of.layers.count},
                       {"stored_bytes", of.bytes}});
   return stages;
+}
+
+// The work that ranks are to divide: a plan with everything in memory.
+RankWork rank_work(Planner& planner, const RunShape& shape) {
+  const ModelOptions& o = planner.options();
+  const MemoryPlan all = planner.plan_within(shape, UINT64_MAX, o.quantize);
+  const DecoderSpec& spec = planner.checkpoint().spec();
+  const uint64_t divided = all.all_weights() + all.all_kv_cache();
+  RankWork work{.weights = all.all_weights(),
+                .kv_cache = all.all_kv_cache(),
+                .whole = all.needed() + all.device.peak() - divided,
+                .layers = std::ssize(spec.layers),
+                .row_bytes = static_cast<uint64_t>(spec.hidden_size) * sizeof(float),
+                .logits_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float)};
+  work.refusal = [&o](int ranks) -> std::string {
+    try {
+      Checkpoint(o.model, o.mirrors, o.needs_head, {0, ranks}, o.dummy_weights);
+      return {};
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::usage) throw;
+      return e.what();
+    }
+  };
+  return work;
+}
+
+// The ways in which ranks with the memories that are asked about can divide the model, the fastest
+// first; null where nothing is asked.
+Json divisions_json(Planner& planner, const RunShape& shape, const PlanOptions& o) {
+  if (o.rank_memory.empty()) return nullptr;
+  std::vector<uint64_t> memories;
+  for (const std::string& memory : o.rank_memory)
+    memories.push_back(parse_size("--rank-memory", memory));
+  const RankLink link{
+      static_cast<double>(std::max<uint64_t>(parse_size("--rank-link", o.rank_link), 1)),
+      o.rank_latency * 1e-6};
+  const std::vector<RankDivision> divisions =
+      rank_divisions(rank_work(planner, shape), memories, link, planner.rates().known());
+  Json list = Json::array();
+  for (const RankDivision& d : divisions) {
+    const bool can_be = d.refusal.empty();
+    list.push_back({{"tensor_parallel_size", d.tensor_parallel_size},
+                    {"pipeline_parallel_size", d.pipeline_parallel_size},
+                    {"tokens_per_second", can_be ? Json(1 / d.seconds()) : Json()},
+                    {"memory_seconds", d.memory},
+                    {"disk_seconds", d.disk},
+                    {"link_seconds", d.link},
+                    {"refusal", can_be ? Json() : Json(d.refusal)}});
+  }
+  return {{"why", why_fastest(divisions)}, {"all", std::move(list)}};
 }
 
 // Returns whether there is a matrix that it quantizes: those that are stored quantized stay.
@@ -154,7 +210,7 @@ Json experts_json(const ReadPlan& read) {
 }
 
 Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory,
-               const MemoryPlan& smallest, const ReadPlan& read) {
+               const MemoryPlan& smallest, const ReadPlan& read, Json divisions) {
   const Rates rates = planner.rates().known();
   const double speed = planner.tokens_per_second(memory, planner.options().quantize);
   const DevicePlan& device = memory.device;
@@ -164,6 +220,7 @@ Json plan_json(Planner& planner, const RunShape& shape, const MemoryPlan& memory
   return {{"fits", fits},
           {"ranks", planner.rank().size},
           {"pipeline", stages_json(planner.checkpoint().model().root->stage())},
+          {"divisions", std::move(divisions)},
           {"budget", planner.machine().budget()},
           {"device_budget", planner.machine().device_budget()},
           {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
@@ -270,6 +327,32 @@ std::string stages_text(const Json& stages) {
   return text;
 }
 
+std::string divisions_text(const Json& divisions) {
+  if (divisions.is_null()) return {};
+  const Json& all = divisions.at("all");
+  const auto size = [](const Json& d, const char* of) { return d.at(of).get<int>(); };
+  std::string text = fmt::format(
+      "ranks        --tensor-parallel-size {} --pipeline-parallel-size {}: {}\n"
+      "  {:<10} {:>9} {:>12} {:>12} {:>12}\n",
+      size(all.front(), "tensor_parallel_size"), size(all.front(), "pipeline_parallel_size"),
+      divisions.at("why").get<std::string>(), "division", "tokens/s", "memory", "disk", "messages");
+  for (const Json& d : all) {
+    const std::string name =
+        fmt::format("{} x {}", size(d, "tensor_parallel_size"), size(d, "pipeline_parallel_size"));
+    if (!d.at("refusal").is_null()) {
+      text += fmt::format("  {:<10} {}\n", name, d.at("refusal").get<std::string>());
+      continue;
+    }
+    const auto time = [&](const char* of) {
+      return fmt::format("{:.1f} ms", 1e3 * d.at(of).get<double>());
+    };
+    text += fmt::format("  {:<10} {:>9.2f} {:>12} {:>12} {:>12}\n", name,
+                        d.at("tokens_per_second").get<double>(), time("memory_seconds"),
+                        time("disk_seconds"), time("link_seconds"));
+  }
+  return text;
+}
+
 std::string experts_text(const Json& experts) {
   if (experts.is_null()) return {};
   const auto slots = experts.at("slots").get<uint64_t>();
@@ -331,7 +414,7 @@ std::string speed_text(const Json& plan) {
 
 std::string plan_text(const Planner& planner, const Json& plan) {
   std::string text = needs_text(planner, plan) + stages_text(plan.at("pipeline")) +
-                     speed_text(plan) +
+                     divisions_text(plan.at("divisions")) + speed_text(plan) +
                      units_text(plan.at("units"), planner.machine().device_budget() > 0);
   if (!plan.at("ignored_tensors").empty()) {
     text += lines_for_terminal(
@@ -369,7 +452,7 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   MemoryPlan memory = planner.predict(shape);
   MemoryPlan smallest = planner.smallest(shapes.least);
   ReadPlan read = planner.read_plan_for(memory, planner.options().quantize);
-  Json plan = plan_json(planner, shape, memory, smallest, read);
+  Json plan = plan_json(planner, shape, memory, smallest, read, divisions_json(planner, shape, o));
   write_report(o, [&](JsonWriter& json) { json.value(plan); }, stop);
   if (o.json) {
     print_json(plan);
@@ -397,7 +480,8 @@ void define_plan(CLI::App& app, std::stop_token stop) {
       "Exit status 4 when the model does not fit.\n"
       "Examples:\n"
       "  sluice plan MODEL --memory 8GiB\n"
-      "  sluice plan MODEL --quantization fp8 --json");
+      "  sluice plan MODEL --quantization fp8 --json\n"
+      "  sluice plan MODEL --rank-memory 24GiB,24GiB,8GiB --rank-link 1.2GB --rank-latency 50");
   add_model_options(*verb, *o);
   verb->add_option("--prompt-tokens", o->prompt_tokens, "Plan for a prompt of this many tokens")
       ->check(CLI::Range(int64_t{1}, kMaxPositions));
@@ -408,6 +492,16 @@ void define_plan(CLI::App& app, std::stop_token stop) {
   verb->add_option("--max-num-seqs", o->max_num_seqs,
                    "Plan for this many sequences of that length at once")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  verb->add_option("--rank-memory", o->rank_memory,
+                   "Choose how several ranks divide the model, each on a host or a socket of its "
+                   "own, by the memory of each")
+      ->type_name("SIZE,...")
+      ->delimiter(',');
+  verb->add_option("--rank-link", o->rank_link, "Bytes that ranks exchange in a second")
+      ->type_name("SIZE");
+  verb->add_option("--rank-latency", o->rank_latency,
+                   "Time of the shortest message between ranks [microseconds]")
+      ->check(CLI::Range(0.0, 1e7));
   verb->callback([o, stop] {
     if (const int ranks = asked_ranks(*o); ranks > 1)
       o->ranks = std::make_shared<PlannedGroup>(ranks);

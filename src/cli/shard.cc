@@ -1,9 +1,11 @@
 // sluice shard: cuts a checkpoint for so many ranks, each of which then reads its own files alone.
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "io/checkpoint/gguf.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -12,6 +14,7 @@
 #include "src/engine/checkpoint.h"
 #include "src/load/sharded_state.h"
 #include "src/memory/buffer.h"
+#include "src/models/source.h"
 
 namespace sluice::cli {
 namespace {
@@ -68,24 +71,41 @@ void copy_other_files(const fs::path& from, NewDirectory& to) {
   fs::copy_file(from / kConfig, to.file(kConfig));
 }
 
+// Some metadata leave out sizes that those of whole tensors tell.
+void check_config(const ShardOptions& o, int ranks) {
+  if (open_model(o.out, {}, {0, ranks})->config() == open_model(o.model_path)->config()) return;
+  fail(ErrorKind::refused,
+       "{}: cannot be cut, as its metadata leave out sizes of the model; its ranks can read the "
+       "whole file",
+       o.model);
+}
+
 void run(const ShardOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
-  if (!fs::exists(o.model_path / kConfig))
-    fail(ErrorKind::usage, "{}: only a directory with config.json can be cut", o.model);
+  const bool is_gguf = io::is_gguf(o.model_path);
+  if (!is_gguf && !fs::exists(o.model_path / kConfig))
+    fail(ErrorKind::usage, "{}: only a GGUF file, or a directory with config.json, can be cut",
+         o.model);
   if (fs::exists(o.out) && !fs::is_empty(o.out))
     fail(ErrorKind::usage, "{}: is there; name a new directory", o.out);
   Ledger ledger;
   Buffer block(ledger, Use::staging, "files", kBlock, Buffer::Touch::lazily);
   const int ranks = o.tensor_parallel_size;
+  std::optional<io::GgufCheckpoint> gguf;
+  if (is_gguf) gguf = io::open_gguf(o.model_path);
   NewDirectory out(o.out);
   try {
     for (int r = 0; r < ranks; ++r) {
       Checkpoint checkpoint(o.model_path, {}, true, {r, ranks}, false, {});
-      write_sharded_state(checkpoint.model(), checkpoint.index(), out.file(sharded_state_file(r)),
-                          block.bytes(), stop);
+      write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr,
+                          out.file(sharded_state_file(r, is_gguf)), block.bytes(), stop);
       log::info("rank {} of {} is written", r, ranks);
     }
-    copy_other_files(o.model_path, out);
+    if (is_gguf) {
+      check_config(o, ranks);
+    } else {
+      copy_other_files(o.model_path, out);
+    }
     out.complete();
   } catch (const fs::filesystem_error& e) {
     fail(ErrorKind::runtime, "{}: cannot be written: {}", o.out, e.code().message());

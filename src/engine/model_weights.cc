@@ -68,6 +68,9 @@ void ModelWeights::fill_all(const FillOptions& options, LoadProgress& progress) 
   for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, t.name(), t.stats);
   if (report_.fastest && report_.io.bytes_direct == report_.io.bytes_read)
     options_.read = *report_.fastest;
+  sweep_ranks_ = options_.ranks != nullptr && options_.ranks->sweeps_are_alike()
+                     ? &options_.ranks->group()
+                     : nullptr;
   options_.ranks = nullptr;  // only a load has them
   open_streams();
   if (stream_ && options.max_quant_error) measure_streamed();
@@ -105,6 +108,7 @@ LoadOptions ModelWeights::load_options() const {
           .read = options_.read,
           .try_shapes = options_.try_shapes,
           .ranks = options_.ranks,
+          .sweep_ranks = sweep_ranks_,
           .calls = options_.calls};
 }
 

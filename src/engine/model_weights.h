@@ -87,7 +87,8 @@ class ModelWeights {
   std::shared_ptr<const Placed> placed_;
   const io::CheckpointIndex* index_ = nullptr;
   FillOptions options_;
-  std::stop_token stop_;  // of the load, and of the stream after it
+  std::stop_token stop_;                // of the load, and of the stream after it
+  const Group* sweep_ranks_ = nullptr;  // that sweeps exchange rows with
   Measured measured_;
   LoadReport report_;
   SchedulerSlice slice_;

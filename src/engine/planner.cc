@@ -75,11 +75,6 @@ Planner::Planner(ModelOptions options, Planner* target) try
     max_model_len_ = std::ranges::min(group_.gather(max_model_len_));
   }
   if (options_.prompt_cache) need_one_rank("--prompt-cache");
-  if (machine_.backend().device().has_own_memory() && options_.pipeline_parallel_size > 1)
-    fail(
-        ErrorKind::usage,
-        "--pipeline-parallel-size: works on CPUs only; --tensor-parallel-size divides a model over "
-        "GPUs");
   group_.agree(nullptr);
 } catch (const Error& e) {
   if (options.ranks != nullptr && !options.ranks->is_over()) options.ranks->agree(&e);

@@ -286,20 +286,46 @@ std::span<std::byte> bytes_of(const Tensor& rows) {
 
 }  // namespace
 
-// Receives what the layers before this stage's leave to it, in the host's memory: each rank from
-// the one in its place in the stage before.
+// Does something with bytes of the model's memory, some after others where they go through the
+// pinned memory of the logits, as the device has its own memory.
+template <class Work>
+void Runner::through_host(std::span<std::byte> bytes, const Work& work) {
+  const std::span<std::byte> through =
+      device_.has_own_memory() ? logits_host_.bytes() : std::span<std::byte>();
+  const size_t most = through.empty() ? bytes.size() : through.size();
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(most, bytes.size()))) {
+    const std::span<std::byte> part = bytes.first(std::min(most, bytes.size()));
+    work(part, through.empty() ? part : through.first(part.size()));
+  }
+}
+
+void Runner::send(int to, std::span<std::byte> bytes) {
+  through_host(bytes, [&](std::span<std::byte> part, std::span<std::byte> on_host) {
+    if (part.data() != on_host.data()) stream_->copy(on_host.data(), part.data(), part.size());
+    stream_->synchronize();
+    groups_.all.send(to, on_host);
+  });
+}
+
+void Runner::receive(int from, std::span<std::byte> bytes) {
+  through_host(bytes, [&](std::span<std::byte> part, std::span<std::byte> on_host) {
+    stream_->synchronize();
+    groups_.all.receive(from, on_host);
+    if (part.data() != on_host.data()) stream_->copy(part.data(), on_host.data(), part.size());
+  });
+}
+
+// Receives what the layers before this stage's leave to it: each rank from the one in its place in
+// the stage before.
 void Runner::receive_rows(int64_t rows) {
-  stream_->synchronize();
   for (const Tensor& part : activations_->passed_on(rows))
     if (part.stride > 0)
-      groups_.all.receive(groups_.all.rank().rank - groups_.tensor.rank().size, bytes_of(part));
+      receive(groups_.all.rank().rank - groups_.tensor.rank().size, bytes_of(part));
 }
 
 void Runner::send_rows(int64_t rows) {
-  stream_->synchronize();
   for (const Tensor& part : activations_->passed_on(rows))
-    if (part.stride > 0)
-      groups_.all.send(groups_.all.rank().rank + groups_.tensor.rank().size, bytes_of(part));
+    if (part.stride > 0) send(groups_.all.rank().rank + groups_.tensor.rank().size, bytes_of(part));
 }
 
 void Runner::add_part(const StepPart& part) {
@@ -433,17 +459,13 @@ int64_t Runner::row_number(Tensor hidden) const {
 
 void Runner::send_row(int64_t row) {
   if (!model_.stage().is_last() || groups_.tensor.rank().rank > 0) return;
-  stream_->synchronize();
   const Tensor hidden = model_.hidden(*activations_, max_rows()).rows_from(row, 1);
-  groups_.all.send(0, bytes_of(hidden).first(static_cast<size_t>(hidden.cols) * sizeof(float)));
+  send(0, bytes_of(hidden).first(static_cast<size_t>(hidden.cols) * sizeof(float)));
 }
 
-// Copies a row once the model is done, through the pinned memory of the logits if the device has
-// its own memory.
+// Copies a row once the model is done.
 void Runner::copy_row(Tensor hidden, int64_t row, std::span<float> to) {
-  const std::span<std::byte> through = logits_host_.bytes();
   const std::span<std::byte> bytes = std::as_writable_bytes(to);
-  const std::byte* from = hidden.rows_from(row, 1).data;
   if (!model_.stage().is_last()) {
     message_.clear();
     message_.put(RankCommand::row);
@@ -451,17 +473,13 @@ void Runner::copy_row(Tensor hidden, int64_t row, std::span<float> to) {
     groups_.all.tell(message_.bytes());
     return groups_.all.receive(first_of_last(), bytes);
   }
-  if (!device_.has_own_memory()) {
+  std::byte* end = bytes.data();
+  const std::span<std::byte> from(hidden.rows_from(row, 1).data, bytes.size());
+  through_host(from, [&](std::span<std::byte> part, std::span<std::byte> on_host) {
+    if (part.data() != on_host.data()) stream_->copy(on_host.data(), part.data(), part.size());
     stream_->synchronize();
-    std::memcpy(bytes.data(), from, bytes.size());
-    return;
-  }
-  for (size_t at = 0, size = 0; at < bytes.size(); at += size) {
-    size = std::min(through.size(), bytes.size() - at);
-    stream_->copy(through.data(), from + at, size);
-    stream_->synchronize();
-    std::memcpy(bytes.data() + at, through.data(), size);
-  }
+    end = std::ranges::copy(on_host, end).out;
+  });
 }
 
 void Runner::compute_logits(Tensor hidden) {
@@ -501,10 +519,8 @@ void Runner::compute_own_head(Tensor hidden) {
 
 // The first rank of the last stage has the logits, and rank 0 receives them.
 void Runner::pass_logits() {
-  if (model_.stage().is_first()) return groups_.all.receive(first_of_last(), bytes_of(logits_));
-  if (!model_.stage().is_last()) return;
-  stream_->synchronize();
-  groups_.all.send(0, bytes_of(logits_));
+  if (model_.stage().is_first()) return receive(first_of_last(), bytes_of(logits_));
+  if (model_.stage().is_last()) send(0, bytes_of(logits_));
 }
 
 Tensor Runner::host_logits(int64_t first_row, int64_t rows) {

@@ -150,6 +150,10 @@ class Runner {
   int64_t row_number(Tensor hidden) const;
   void add_part(const StepPart& part);
   void compute_step();
+  template <class Work>
+  void through_host(std::span<std::byte> bytes, const Work& work);
+  void send(int to, std::span<std::byte> bytes);
+  void receive(int from, std::span<std::byte> bytes);
   void receive_rows(int64_t rows);
   void send_rows(int64_t rows);
   void compute_own_head(Tensor hidden);

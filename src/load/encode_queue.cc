@@ -282,10 +282,12 @@ void EncodeQueue::encode(ArrivedFetch arrived) {
 // Encodes the rows of planes beside the codes, which are further extents of the read.
 EncodeStats EncodeQueue::encode_planes(const ArrivedFetch& arrived) const {
   EncodeStats stats;
+  ArrivedFetch others = arrived;
+  others.fetch.exchanged = false;  // each rank reads them for itself
   const Move& codes = arrived.fetch.move;
   for (uint32_t k = 0; k < plan_.tensors[codes.tensor].others; ++k) {
     const Move move = plan_.other_move(codes, k);
-    EncodeArgs args = encode_args(move, arrived);
+    EncodeArgs args = encode_args(move, others);
     args.source = arrived.read.more[k].data();
     stats.add(encoder_for(move).encode(args));
   }

@@ -6,6 +6,9 @@
 // Ranks may fail, or begin their load again from another copy of a file, at any moment. So before
 // each exchange, and at the end, they meet and tell how it goes; whoever fails in between tells it
 // at the next meeting, where the others wait.
+//
+// A sweep exchanges in the same way, as compute comes to the rows, which it does in one order on
+// all ranks, until a rank has its parts in its spill cache.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +22,13 @@
 namespace sluice {
 
 // The meetings of one load. All throw OtherRankFailed.
+// Checksums of all that the load exchanges, and the sweeps after it.
+struct ExchangeKeys {
+  uint64_t load = 0;
+  uint64_t sweep = 0;
+};
+ExchangeKeys exchange_keys(const ReadPlan& plan, const SpillLayout* packed);
+
 class LoadingRanks {
  public:
   explicit LoadingRanks(const Group& group) : group_(group) {}
@@ -28,9 +38,10 @@ class LoadingRanks {
   LoadingRanks& operator=(const LoadingRanks&) = delete;
 
   const Group& group() const { return group_; }
-  // Begins an attempt. Returns whether all ranks exchange the same (exchange_key()), so that they
-  // can.
-  [[nodiscard]] bool begin(uint64_t key);
+  // Begins an attempt. Returns whether the loads of all ranks exchange the same, so that they can.
+  [[nodiscard]] bool begin(ExchangeKeys keys);
+  // Returns whether their sweeps do.
+  bool sweeps_are_alike() const { return sweeps_are_alike_; }
   // Before an exchange: returns false where a rank begins again, and all with it.
   [[nodiscard]] bool meet();
   // Ends an attempt: returns whether it was `complete` on all ranks.
@@ -38,16 +49,24 @@ class LoadingRanks {
 
  private:
   enum class Word : uint64_t { ready, again, failed };
-  [[nodiscard]] Word tell(Word own, uint64_t key = 0);
+  struct Heard {
+    Word worst = Word::ready;
+    bool loads_are_alike = true, sweeps_are_alike = true;
+  };
+  Heard tell(Word own, ExchangeKeys keys = {});
 
   const Group& group_;
   bool is_over_ = false;   // nobody waits for this rank
   bool is_again_ = false;  // another rank has ended the attempt, and waits for the next
-  bool are_alike_ = true;  // keys of the last meeting
+  bool sweeps_are_alike_ = false;
 };
 
-// A checksum of all that a load exchanges.
-uint64_t exchange_key(const ReadPlan& plan, const SpillLayout* packed);
+// Exchanges the rows that have arrived for an exchanged fetch. Returns this rank's parts of all of
+// its rows, in `received`, which may be where they have arrived. `sent`: memory for what other
+// ranks get.
+io::ReadResult exchange_rows(const ReadPlan& plan, const Group& group, const Fetch& fetch,
+                             const io::ReadResult& read, std::span<std::byte> sent,
+                             std::span<std::byte> received);
 
 class RowExchange {
  public:
@@ -57,8 +76,7 @@ class RowExchange {
       : plan_(plan), ranks_(ranks), memory_(memory), slots_(slots) {}
 
   LoadingRanks& ranks() { return ranks_; }
-  // Exchanges the rows that have arrived for an exchanged fetch. Returns this rank's parts of all
-  // rows of the fetch's moves, in its slot; none where a rank begins again.
+  // The same, in the fetch's slot; none where a rank begins again.
   std::optional<io::ReadResult> run(const Fetch& fetch, const io::ReadResult& read);
 
  private:

@@ -5,6 +5,7 @@
 #include "io/reader.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/plan/rows_in_file.h"
 
 namespace sluice {
 namespace {
@@ -75,6 +76,12 @@ std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch) {
   return std::span(plan.moves).subspan(fetch.first_move, fetch.moves);
 }
 
+Move band_of(const Move& tile, Rank rank) {
+  const int64_t begin = tile.rows * rank.rank / rank.size;
+  const int64_t end = tile.rows * (rank.rank + 1) / rank.size;
+  return {tile.tensor, tile.first_row + begin, end - begin, 0};
+}
+
 std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed, bool exchanges) {
   std::vector<Fetch> order;
   order.reserve(plan.spans.size());
@@ -105,11 +112,11 @@ std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed, b
 }
 
 TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t first,
-                     uint64_t most_bytes) {
+                     uint64_t most_bytes, bool exchanges) {
   const Tile tile = plan.tile(first);
+  const TiledTensor& tiled = plan.tensor_of_tile(first);
   TileFetch result;
   if (const SpilledTensor* from = find(packed, tile.move.tensor)) {
-    const TiledTensor& tiled = plan.tensor_of_tile(first);
     const uint32_t end = tiled.first_tile + tiled.tiles;
     result.fetch = packed_fetch(*from, tile.move, tile.unit);
     result.fetch.copied = most_bytes == 0;
@@ -124,13 +131,21 @@ TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t f
     }
     return result;
   }
-  check(plan.tensors[tile.move.tensor].origin == Origin::checkpoint, "a spill that has its tiles");
+  const TensorPlan& tensor = plan.tensors[tile.move.tensor];
+  check(tensor.origin == Origin::checkpoint, "a spill that has its tiles");
   result.fetch.file = tile.file;
   result.fetch.offset = tile.offset;
   result.fetch.length = tile.length;
   result.fetch.unit = tile.unit;
   result.fetch.move = tile.move;
-  result.fetch.with_planes = plan.tensors[tile.move.tensor].others > 0;
+  result.fetch.with_planes = tensor.others > 0;
+  if (exchanges && tiled.exchanged) {
+    const Move own = band_of(tile.move, plan.rank);
+    const RowsInFile rows = rows_in_sweep(plan, tensor);
+    result.fetch.offset = rows.offset(own.first_row);
+    result.fetch.length = rows.bytes(own.first_row, own.rows);
+    result.fetch.exchanged = true;
+  }
   return result;
 }
 

@@ -36,8 +36,8 @@ struct Fetch {
   // The rows of `move` come with those of the weight's other planes, which are further extents of
   // the read: other_extents().
   bool with_planes = false;
-  // This rank reads its band of the rows of all moves, one a rank, and gets its parts of all rows
-  // in an exchange (src/load/exchange.h).
+  // This rank reads its band of the rows of all moves, one a rank, or of `move`, and gets its parts
+  // of all rows in an exchange (src/load/exchange.h).
   bool exchanged = false;
 
   // Destination of the rows: a tile that begins with the first of them; without one, the storage of
@@ -52,19 +52,22 @@ struct Fetch {
 static_assert(sizeof(Fetch) <= kFetchBytes);
 
 std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch);
+// The rows of an exchanged tile that a rank reads.
+Move band_of(const Move& tile, Rank rank);
 
 // Every span of the plan, in order, from the spill cache where its index `packed` has it. With
 // `exchanges`, ranks read bands of rows for one another; without, each reads all that it needs.
 std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed, bool exchanges);
 
 // Tiles of the sweep from `first` on: as many of a tensor as `most_bytes` hold where they are used
-// as the spill cache has them, one where they are encoded or copied (`most_bytes` is 0).
+// as the spill cache has them, one where they are encoded or copied (`most_bytes` is 0). With
+// `exchanges`, ranks read bands of exchanged ones.
 struct TileFetch {
   Fetch fetch;
   uint32_t tiles = 1;
 };
 TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t first,
-                     uint64_t most_bytes);
+                     uint64_t most_bytes, bool exchanges = false);
 
 // The row group of a table that has row `id`.
 Fetch row_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t tensor, int64_t id);

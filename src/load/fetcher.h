@@ -27,6 +27,7 @@
 
 namespace sluice {
 
+class Group;
 class LoadingRanks;
 
 struct LoadOptions {
@@ -37,6 +38,7 @@ struct LoadOptions {
   io::ReadShape read = {};                 // read shape of the disk
   bool try_shapes = false;                 // whether a load tries other shapes
   LoadingRanks* ranks = nullptr;           // that a load reads with; null: it reads alone
+  const Group* sweep_ranks = nullptr;      // that a sweep exchanges rows with; null: none
   const io::SystemCalls* calls = nullptr;  // of the reader, for tests; null: the real ones
 };
 

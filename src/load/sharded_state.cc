@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "io/checkpoint/gguf_writer.h"
 #include "io/checkpoint/read_tensors.h"
 #include "io/checkpoint/safetensors_writer.h"
 #include "src/base/error.h"
@@ -232,10 +234,10 @@ Part part_of(const ReadPlan& plan, const TensorPlan& t) {
 class RankTensors {
  public:
   // Parts are joined in every layer or in none.
-  explicit RankTensors(const ReadPlan& plan)
-      : plan_(plan), joins_(std::ranges::all_of(plan.tensors, [&](const TensorPlan& t) {
-          return are_elements_alike(t, *plan.params[t.param].param);
-        })) {}
+  RankTensors(const ReadPlan& plan, bool may_join)
+      : plan_(plan), joins_(may_join && std::ranges::all_of(plan.tensors, [&](const TensorPlan& t) {
+                              return are_elements_alike(t, *plan.params[t.param].param);
+                            })) {}
 
   void add(const TensorPlan& t) {
     const Part part = part_of(plan_, t);
@@ -249,7 +251,6 @@ class RankTensors {
     of(joined.empty() ? t.stored->name : joined).parts.push_back(part);
   }
   void add_whole(const io::StoredTensor& stored) { of(stored.name).whole = &stored; }
-  // Sorted, so that all are aligned.
   std::vector<RankTensor> take() &&;
 
  private:
@@ -288,19 +289,22 @@ std::vector<RankTensor> RankTensors::take() && {
       return std::pair(p.piece->view.index.value_or(0), p.piece->stored_output(p.first()));
     });
   }
-  std::ranges::stable_sort(all_, std::greater{},
-                           [](const RankTensor& t) { return dtype_bytes(t.stored().dtype); });
   return std::move(all_);
 }
 
 std::vector<RankTensor> tensors_of(const ReadPlan& plan, const Model& model,
-                                   const io::CheckpointIndex& index) {
-  RankTensors tensors(plan);
+                                   const io::CheckpointIndex& index, bool is_gguf) {
+  RankTensors tensors(plan, !is_gguf);
   for (const TensorPlan& t : plan.tensors) tensors.add(t);
   for (const KvScaleNames& names : model.root->kv_scale_names())
     for (const auto* list : {&names.key, &names.value})
       for (const std::string& name : *list)
         if (const io::StoredTensor* scale = index.find(name)) tensors.add_whole(*scale);
+  // Some are read with the headers, such as rope factors.
+  constexpr uint64_t kSmall = 64 * KiB;
+  for (const std::string& name : plan.ignored)
+    if (const io::StoredTensor* small = index.find(name); is_gguf && small->bytes <= kSmall)
+      tensors.add_whole(*small);
   return std::move(tensors).take();
 }
 
@@ -311,8 +315,9 @@ class Copier {
       : block_(block), stop_(stop) {
     for (const io::CheckpointFile& file : index.files()) files_.emplace_back(file);
   }
-  void use(io::SafetensorsWriter& out) { out_ = &out; }
-  void write(std::span<const std::byte> bytes) { out_->write(bytes); }
+  using Write = std::function<void(std::span<const std::byte>)>;
+  void use(Write write) { write_ = std::move(write); }
+  void write(std::span<const std::byte> bytes) { write_(bytes); }
 
   void copy(uint32_t file, uint64_t offset, uint64_t bytes) {
     if (bytes_ > 0 && file == file_ && offset == offset_ + bytes_) {
@@ -329,7 +334,7 @@ class Copier {
       if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted");
       const std::span<std::byte> part = block_.first(std::min<uint64_t>(bytes_, block_.size()));
       files_[file_].read(offset_, {reinterpret_cast<char*>(part.data()), part.size()});
-      out_->write(part);
+      write_(part);
       bytes_ -= part.size();
       if (bytes_ == 0) break;
     }
@@ -339,7 +344,7 @@ class Copier {
   std::span<std::byte> block_;
   const std::stop_token& stop_;
   std::vector<io::OpenBytes> files_;
-  io::SafetensorsWriter* out_ = nullptr;
+  Write write_;
   uint32_t file_ = 0;
   uint64_t offset_ = 0, bytes_ = 0;
 };
@@ -354,6 +359,29 @@ void copy_units(const Part& part, int64_t row, Copier& copier) {
             : at * part.row_bytes + part.skip;
     copier.copy(part.stored().file, part.begin + offset, part.unit_bytes);
   }
+}
+
+// Names a tensor as the GGUF file does, which may have more or fewer dimensions of 1 than the
+// tensor that it is part of.
+io::TensorToWrite as_in_gguf(io::TensorToWrite part, const io::StoredTensor& whole,
+                             const io::GgufCheckpoint& gguf) {
+  const auto in_file = std::ranges::find_if(gguf.tensors, [&](const io::StoredTensor& t) {
+    return t.file == whole.file && t.offset == whole.offset;
+  });
+  check(in_file != gguf.tensors.end(), "a tensor of the GGUF file");
+  part.name = in_file->name;
+  if (in_file->shape == whole.shape) return part;
+  std::vector<int64_t> sizes;
+  for (int d = 0; d < whole.shape.size() && d < part.shape.size(); ++d)
+    if (whole.shape[d] != 1) sizes.push_back(part.shape[d]);
+  Shape shape;
+  size_t next = 0;
+  for (const int64_t size : in_file->shape)
+    shape.push_back(size == 1 || next == sizes.size() ? 1 : sizes[next++]);
+  check(stored_bytes(part.dtype, shape) == stored_bytes(part.dtype, part.shape),
+        "a part has the dimensions of its tensor");
+  part.shape = shape;
+  return part;
 }
 
 void copy_tensor(const RankTensor& tensor, Copier& copier) {
@@ -372,24 +400,36 @@ void copy_tensor(const RankTensor& tensor, Copier& copier) {
 
 }  // namespace
 
-std::string sharded_state_file(int rank) {
-  return fmt::format("model-rank-{}-part-0.safetensors", rank);
+std::string sharded_state_file(int rank, bool is_gguf) {
+  return fmt::format("model-rank-{}-part-0.{}", rank, is_gguf ? "gguf" : "safetensors");
 }
 
 void write_sharded_state(Model& model, const io::CheckpointIndex& index,
-                         const std::filesystem::path& file, std::span<std::byte> block,
-                         const std::stop_token& stop) {
+                         const io::GgufCheckpoint* gguf, const std::filesystem::path& file,
+                         std::span<std::byte> block, const std::stop_token& stop) {
   const ReadPlan plan = lay_out(model, index, {}, Origin::checkpoint);
-  const std::vector<RankTensor> tensors = tensors_of(plan, model, index);
+  std::vector<RankTensor> tensors = tensors_of(plan, model, index, gguf != nullptr);
   const std::span<std::byte> written = block.first(block.size() / 2);
   Copier copier(index, block.subspan(written.size()), stop);
   const auto described = [&](size_t i) {
-    return io::TensorToWrite{tensors[i].name, tensors[i].stored().dtype, tensors[i].shape()};
+    const io::TensorToWrite tensor{tensors[i].name, tensors[i].stored().dtype, tensors[i].shape()};
+    return gguf == nullptr ? tensor : as_in_gguf(tensor, tensors[i].stored(), *gguf);
   };
-  io::SafetensorsWriter out(file, tensors.size(), described, written, stop);
-  copier.use(out);
-  for (const RankTensor& tensor : tensors) copy_tensor(tensor, copier);
-  out.finish();
+  const auto write_all = [&](auto& out) {
+    copier.use([&](std::span<const std::byte> bytes) { out.write(bytes); });
+    for (const RankTensor& tensor : tensors) copy_tensor(tensor, copier);
+    out.finish();
+  };
+  if (gguf != nullptr) {
+    io::GgufWriter out(file, gguf->header, tensors.size(), described, written, stop);
+    write_all(out);
+  } else {
+    // So that all are aligned.
+    std::ranges::stable_sort(tensors, std::greater{},
+                             [](const RankTensor& t) { return dtype_bytes(t.stored().dtype); });
+    io::SafetensorsWriter out(file, tensors.size(), described, written, stop);
+    write_all(out);
+  }
   index.refuse_changes();
 }
 

@@ -222,7 +222,7 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
     // encoded.
     const Spill* spilled = fetcher.packed() != nullptr ? options_.spill : nullptr;
     measured_ = measured_before(plan_, spilled);
-    const bool exchanges = ranks != nullptr && ranks->begin(exchange_key(plan_, fetcher.packed()));
+    const bool exchanges = ranks != nullptr && ranks->begin(exchange_keys(plan_, fetcher.packed()));
     LoadPass pass(load_order(plan_, fetcher.packed(), exchanges), fetcher, pace, progress,
                   exchange ? &*exchange : nullptr);
     progress.units_total = static_cast<uint32_t>(plan_.units.size());

@@ -53,8 +53,15 @@ void SweepWindow::arrived(const io::ReadResult& read, double now) {
   Entry& e = entry(read.tag);
   e.read = read;
   e.arrived = now;
-  e.state = e.is_packed() ? State::ready : State::arrived;
+  e.state = e.is_packed() ? State::ready : e.fetch.exchanged ? State::partial : State::arrived;
   if (e.abandoned) free_memory(e);
+}
+
+void SweepWindow::complete(const io::ReadResult& read) {
+  Entry& e = entry(read.tag);
+  check(&e == wanted() && e.state == State::partial, "ranks exchange what compute wants next");
+  e.read = read;
+  e.state = State::arrived;
 }
 
 // Returns the next entry to encode: the first reads in compute order take the free encode buffers.

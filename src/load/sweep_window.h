@@ -21,6 +21,7 @@ class SweepWindow {
  public:
   enum class State : uint8_t {
     reading,
+    partial,   // some rows are in its slot, and other ranks have the rest
     arrived,   // in its slot, to be encoded
     encoding,  // from its slot into its buffer
     ready,     // in its slot if packed, else in its buffer
@@ -58,6 +59,8 @@ class SweepWindow {
   // Compute is past what was skipped before the first read that it has not had.
   void pass_skipped();
   void arrived(const io::ReadResult& read, double now);
+  // Compute's next read, which was partial, has all of its rows now.
+  void complete(const io::ReadResult& read);
   // An arrived stored read, which gets a buffer now, or has a place; null: no such read, or no free
   // buffer.
   Entry* next_to_encode();

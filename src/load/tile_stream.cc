@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/load/exchange.h"
 #include "src/load/read_pace.h"
 #include "src/load/spill_writer.h"
 
@@ -43,6 +44,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
       options_(options),
       stop_(std::move(stop)),
       lists_(ledger.lease(Place::host, Use::staging, "sweep", plan_lists(plan).stream)),
+      exchanges_(options.sweep_ranks != nullptr),
       window_(plan.sweep_tiles()),
       experts_(plan, ledger),
       rows_(plan, index, ledger, measured, options),
@@ -57,6 +59,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
   if (!plan.sweep.empty()) {
     StreamMemory needs = stream_memory(plan, device.has_own_memory());
     memory_ = Buffer(ledger, Use::staging, "sweep", needs.sweep, Buffer::Touch::now);
+    exchanged_ = memory_.bytes().last(sweep_exchange_bytes(plan));
     pinned_ = device.pin(memory_.bytes());
     tiles_ = device.memory(ledger, Use::staging, "sweep", needs.tiles, Buffer::Touch::now);
     for (uint64_t b = 0; b < tile_buffers(plan); ++b) used_.push_back(device.event());
@@ -200,8 +203,8 @@ void TileStream::submit() {
   while (fetcher_.free_slots() > 0 && fetcher_.in_flight() < most) {
     const std::optional<uint32_t> next = next_tile();
     if (!next) return;
-    TileFetch read =
-        tile_fetch(plan_, fetcher_.packed(), *next, has_own_memory_ ? 0 : ring_.slot_bytes);
+    TileFetch read = tile_fetch(plan_, fetcher_.packed(), *next,
+                                has_own_memory_ ? 0 : ring_.slot_bytes, exchanges_);
     give_place(*next, read.fetch);
     const Fetch& fetch = window_.add(read);
     const TiledTensor& tensor = plan_.tensor_of_tile(*next);
@@ -250,6 +253,10 @@ bool TileStream::await(uint32_t tile) {
   if (window_.next() == tile) choice_of(plan_.tensor_of_tile(tile)) = Choice::wanted;
   while (pump()) {
     const SweepWindow::Entry* e = window_.wanted();
+    if (e != nullptr && is_to_exchange(*e)) {
+      if (!exchange(*e)) return false;
+      continue;
+    }
     if (e != nullptr && e->state == SweepWindow::State::ready) {
       note_waits(*e, start);
       return true;
@@ -260,6 +267,32 @@ bool TileStream::await(uint32_t tile) {
     if (!(encodes ? take_encoded(true) : receive(fetcher_.wait()))) return false;
   }
   return false;
+}
+
+// Returns whether ranks meet before compute uses a read: those that have read some of its rows, and
+// those that have its parts in their spill cache.
+bool TileStream::is_to_exchange(const SweepWindow::Entry& entry) const {
+  if (!exchanges_ || !plan_.tensor_of_tile(entry.first).exchanged) return false;
+  return entry.state ==
+         (entry.fetch.exchanged ? SweepWindow::State::partial : SweepWindow::State::ready);
+}
+
+// Compute comes to exchanged rows in the same order on all ranks. Returns false where a rank reads
+// its parts from its spill cache: from here on each rank reads for itself, and what was read for
+// others is dropped.
+bool TileStream::exchange(const SweepWindow::Entry& entry) {
+  const Group& group = *options_.sweep_ranks;
+  const auto has_rows = static_cast<std::byte>(entry.fetch.exchanged);
+  const std::span<const std::byte> all = group.meet({&has_rows, 1});
+  exchanges_ = std::ranges::count(all, std::byte{1}) == std::ssize(all);
+  if (!exchanges_) {
+    fetcher_.close();
+    return false;
+  }
+  window_.complete(exchange_rows(plan_, group, entry.fetch, entry.read,
+                                 exchanged_.first(plan_.slot_bytes),
+                                 exchanged_.subspan(plan_.slot_bytes)));
+  return true;
 }
 
 void TileStream::note_waits(const SweepWindow::Entry& entry, double start) {

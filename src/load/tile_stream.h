@@ -99,6 +99,8 @@ class TileStream final : public WeightStream {
   void give_place(uint32_t tile, Fetch& fetch) const;
   void note_pass(uint32_t first_tile);
   void skip(std::span<const TiledTensor> tensors);
+  bool is_to_exchange(const SweepWindow::Entry& entry) const;
+  [[nodiscard]] bool exchange(const SweepWindow::Entry& entry);
   void note_stats(const SweepWindow::Entry& entry);
   void note_waits(const SweepWindow::Entry& entry, double start);
 
@@ -127,6 +129,8 @@ class TileStream final : public WeightStream {
   std::vector<std::unique_ptr<DeviceEvent>> used_;  // of each buffer: the device is done with it
   uint32_t buffers_ = 0;                            // in use, of them
   Fetcher::Ring ring_;
+  bool exchanges_;                  // rows with other ranks
+  std::span<std::byte> exchanged_;  // of memory_: what is sent, and what is received
 
   SweepWindow window_;
   Weight held_;         // all of what the window holds for compute

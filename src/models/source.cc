@@ -79,6 +79,8 @@ class DirectorySource : public ModelSource {
 std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors,
                                         io::OpeningRank rank) {
   if (fs::is_directory(model)) {
+    if (const fs::path own = io::rank_gguf(model, rank); !own.empty())
+      return open_gguf_model(own, mirrors, rank.ranks);
     auto files = std::make_unique<DirectorySource>(model, mirrors, rank);
     if (is_meta_model(model)) return open_meta_model(model, std::move(files));
     return files;

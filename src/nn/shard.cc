@@ -11,6 +11,15 @@ namespace sluice {
 Share Dimension::share(Rank rank) const {
   check(rank.size > 0 && rank.rank >= 0 && rank.rank < rank.size, "rank out of range");
   check(unit > 0 && multiple_of > 0 && size % unit == 0, "a dimension is made of whole units");
+  if (groups > 1) {
+    const auto ranks_before = [&](int64_t group) { return ceil_div(group * rank.size, groups); };
+    const int64_t group = rank.rank * groups / rank.size, first = ranks_before(group);
+    const Dimension one{.size = size / groups, .unit = unit, .multiple_of = multiple_of};
+    Share part = one.share(
+        {static_cast<int>(rank.rank - first), static_cast<int>(ranks_before(group + 1) - first)});
+    part.begin += group * one.size;
+    return part;
+  }
   const int64_t step = std::lcm(unit, multiple_of);
   const int64_t steps = ceil_div(std::max(size, padded_to), step);
   int64_t begin = steps * rank.rank / rank.size;

@@ -35,12 +35,14 @@ struct Dimension {
   int64_t unit = 1;         // elements that stay together: those of a head
   int64_t multiple_of = 1;  // where shares may begin, in elements; the groups of a weight's format
   int64_t padded_to = 0;    // it is divided as if it had this many elements; 0: as it is
+  int64_t groups = 1;       // of neighbours, as the heads of a KV head: a rank has some of one
 
   int64_t units() const { return size / unit; }
   // A rank's share. With at least as many units as ranks, a unit belongs to exactly one rank, and
   // shares differ by at most one unit (of `multiple_of` elements, where that is more than `unit`;
   // the last may have fewer). With fewer units than ranks, units are replicated: rank r holds unit
   // r * units / ranks, so that neighbouring ranks share (KV heads under grouped-query attention).
+  // Fewer groups than ranks are replicated alike: the ranks of one divide what is in it.
   Share share(Rank rank) const;
 };
 

@@ -63,6 +63,7 @@ class SpanWriter {
     tiled.tiles = tiled.run_tiles = static_cast<uint32_t>(ceil_div(rows.rows, step));
     // One run, or all rows of all runs.
     tiled.tiles *= static_cast<uint32_t>(t.rows.rows * t.rows.piece_rows / tiled.run_rows);
+    tiled.exchanged = is_exchanged(t, tiled);
     plan_.sweep.push_back(tiled);
     plan_.tile_bytes = std::max(plan_.tile_bytes, tile_bytes(param, tiled.tile_rows));
   }
@@ -89,6 +90,27 @@ class SpanWriter {
     return rows;
   }
 
+  // Returns the most bytes that a rank has of a tensor's rows, of which all ranks have parts; 0:
+  // each reads for itself.
+  uint64_t largest_share(const TensorPlan& t) const {
+    if (plan_.rank.size == 1 || plan_.own_files) return 0;
+    uint64_t most = 0;
+    for (int r = 0; r < plan_.rank.size; ++r) {
+      const auto share = row_share(*plan_.params[t.param].param, t, {r, plan_.rank.size});
+      if (!share) return 0;
+      most = std::max(most, share->bytes);
+    }
+    return most;
+  }
+
+  // Returns whether ranks exchange the tiles of a tensor. Experts that a router chooses are not
+  // met in the same order where the ranks' caches have others.
+  bool is_exchanged(const TensorPlan& t, const TiledTensor& tiled) const {
+    if (!plan_.has_part_of_rows(t) || plan_.params[t.param].param->is_routed()) return false;
+    const int64_t last = (tiled.run_rows - 1) % tiled.tile_rows + 1;
+    return last >= plan_.rank.size && largest_share(t) > 0;  // a rank has a row of each tile
+  }
+
   // Rows that each rank reads for all: of a tensor of whose rows all ranks have parts, as many
   // whole groups for each rank as there are. The rest, if any, is less than a group for each rank.
   struct Bands {
@@ -100,13 +122,10 @@ class SpanWriter {
     const TensorPlan& t = plan_.tensors[tensors.front()];
     const ParamPlan& param = plan_.params[t.param];
     const auto ranks = static_cast<uint64_t>(plan_.rank.size);
-    if (ranks == 1 || plan_.own_files || tensors.size() > 1 || param.streamed()) return {};
-    uint64_t row = t.rows.row_bytes;
-    for (int r = 0; r < plan_.rank.size; ++r) {
-      const std::optional<RowShare> share = row_share(*param.param, t, {r, plan_.rank.size});
-      if (!share) return {};
-      row = std::max(row, share->bytes * ranks);  // what a rank receives fits into its slot, too
-    }
+    const uint64_t share = tensors.size() > 1 || param.streamed() ? 0 : largest_share(t);
+    if (share == 0) return {};
+    // The parts that a rank receives fit into its slot, too.
+    const uint64_t row = std::max(t.rows.row_bytes, share * ranks);
     const auto fit = static_cast<int64_t>(most_ / row) / t.rows.group;
     const int64_t groups = t.rows.rows / t.rows.group / plan_.rank.size;
     if (fit == 0 || groups == 0 || t.rows.bytes() < kSmallestBand * ranks) return {};

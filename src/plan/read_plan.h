@@ -157,6 +157,9 @@ struct TiledTensor {
   // together.
   int64_t run_rows = 0;
   uint32_t run_tiles = 0;
+  // Each rank has parts of its rows: ranks whose sweeps are alike read some rows of a tile each,
+  // and exchange the parts.
+  bool exchanged = false;
 
   int64_t first_row(uint32_t tile) const {
     uint32_t i = tile - first_tile;

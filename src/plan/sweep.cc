@@ -289,6 +289,11 @@ std::vector<uint32_t> host_vectors(const ReadPlan& plan) {
   return biases;
 }
 
+uint64_t sweep_exchange_bytes(const ReadPlan& plan) {
+  const bool exchanges = std::ranges::any_of(plan.sweep, &TiledTensor::exchanged);
+  return exchanges ? 2 * plan.slot_bytes : 0;
+}
+
 StreamMemory stream_memory(const ReadPlan& plan, bool device_memory) {
   StreamMemory memory;
   memory.host_tiles =
@@ -305,7 +310,7 @@ StreamMemory stream_memory(const ReadPlan& plan, bool device_memory) {
   memory.lookup = Buffer::charged_bytes(lookup_bytes(lookup_shape(plan)));
   memory.experts = Buffer::charged_bytes(plan.expert_slots * plan.expert_slot_bytes);
   if (plan.sweep.empty()) return memory;
-  uint64_t slots = plan.slot_bytes * sweep_slots(plan);
+  uint64_t slots = plan.slot_bytes * sweep_slots(plan) + sweep_exchange_bytes(plan);
   uint64_t tiles = plan.tile_bytes * tile_buffers(plan);
   memory.sweep = Buffer::charged_bytes(device_memory ? slots : slots + tiles);
   if (device_memory) memory.tiles = Buffer::charged_bytes(tiles);

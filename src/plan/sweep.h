@@ -64,6 +64,9 @@ uint64_t lookup_bytes(const LookupShape& shape);  // bytes of all buffers togeth
 uint64_t sweep_slots(const ReadPlan& plan);
 uint64_t tile_buffers(const ReadPlan& plan);
 
+// Bytes of what a rank sends to all others at once, and of what it receives, in a sweep.
+uint64_t sweep_exchange_bytes(const ReadPlan& plan);
+
 // Tiles of the host sweep are copied into one buffer while the device computes with the other.
 inline constexpr uint64_t kHostTileBuffers = 2;
 // Bytes of a pass of few rows: copied from host memory to the device, and multiplied by the CPU

@@ -16,11 +16,14 @@ namespace fs = std::filesystem;
 std::optional<Error> cut_files(const fs::path& model, int size, const fs::path& to) {
   Ledger ledger;
   const Buffer block(ledger, Use::staging, "files", uint64_t{64} << 10, Buffer::Touch::lazily);
+  const bool is_gguf = io::is_gguf(model);
+  std::optional<io::GgufCheckpoint> gguf;
+  if (is_gguf) gguf = io::open_gguf(model);
   try {
     for (int r = 0; r < size; ++r) {
       Checkpoint checkpoint(model, {}, true, {r, size}, false, {});
-      write_sharded_state(checkpoint.model(), checkpoint.index(), to / sharded_state_file(r),
-                          block.bytes(), {});
+      write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr,
+                          to / sharded_state_file(r, is_gguf), block.bytes(), {});
     }
   } catch (const Error& e) {
     return e;
@@ -64,7 +67,7 @@ TEST_P(RanksFiles, GiveTheSameBits) {
 std::vector<fs::path> models_of_the_hub() {
   std::vector<fs::path> models = test::bundled_models();
   std::erase_if(models, [](const fs::path& m) { return test::model_in(m) != m; });
-  return models;
+  return models;  // GGUF files are among the formats
 }
 
 INSTANTIATE_TEST_SUITE_P(Bundled, RanksFiles, testing::ValuesIn(models_of_the_hub()),
@@ -77,7 +80,9 @@ std::vector<fs::path> formats_of_the_hub() {
       if (fs::exists(format / "golden.safetensors") && test::is_supported(format))
         all.push_back(format);
   }
-  std::erase_if(all, [](const fs::path& m) { return test::model_in(m) != m; });
+  std::erase_if(all, [](const fs::path& m) {
+    return test::model_in(m) != m && !io::is_gguf(test::model_in(m));
+  });
   return all;
 }
 
@@ -90,7 +95,7 @@ TEST_P(RanksFormatFiles, GiveTheSameBits) {
   for (int size : {2, 3}) {
     SCOPED_TRACE(testing::Message() << size << " ranks");
     const test::TempDir dir;
-    if (const auto fault = cut_files(GetParam(), size, dir.path())) {
+    if (const auto fault = cut_files(test::model_in(GetParam()), size, dir.path())) {
       const std::string text = fault->what();
       EXPECT_TRUE(text.find("divide") != std::string::npos ||
                   text.find("belong to weights of two ranks") != std::string::npos)

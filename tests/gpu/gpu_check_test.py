@@ -20,6 +20,7 @@ from gpu_check.step import MAIN  # noqa: E402
 
 NVIDIA_SMI = """case "$1" in
   *compute_cap*) echo "NVIDIA Test, 9.0, 81559 MiB, 580.1" ;;
+  -L) echo "GPU 0: NVIDIA Test"; echo "GPU 1: NVIDIA Test" ;;
   *) echo "80000 MiB, 345 MHz" ;;
 esac"""
 OP_TESTS = ("Attention.Adds", "Attention.Copies", "Experts.A", "States.A", "Elementwise.A", "StoreKv.A",

@@ -26,10 +26,14 @@ void on_ranks(int size, const std::function<void(LoadingRanks&, int)>& work) {
 
 TEST(LoadingRanks, ExchangeOnlyIfAllExchangeTheSame) {
   on_ranks(3, [](LoadingRanks& ranks, int r) {
-    EXPECT_TRUE(ranks.begin(7));
+    EXPECT_TRUE(ranks.begin({7, 1}));
+    EXPECT_TRUE(ranks.sweeps_are_alike());
     EXPECT_TRUE(ranks.meet());
     EXPECT_TRUE(ranks.end(true));
-    EXPECT_FALSE(ranks.begin(r == 2 ? 8 : 7));
+    EXPECT_FALSE(ranks.begin({r == 2 ? 8U : 7U, 1}));
+    EXPECT_FALSE(ranks.end(false));
+    EXPECT_TRUE(ranks.begin({7, r == 2 ? 1U : 2U}));
+    EXPECT_FALSE(ranks.sweeps_are_alike());
     EXPECT_TRUE(ranks.end(true));
   });
 }
@@ -38,7 +42,7 @@ TEST(LoadingRanks, ExchangeOnlyIfAllExchangeTheSame) {
 TEST(LoadingRanks, BeginAgainTogether) {
   for (const bool at_end : {false, true}) {
     on_ranks(3, [&](LoadingRanks& ranks, int r) {
-      EXPECT_TRUE(ranks.begin(1));
+      EXPECT_TRUE(ranks.begin({1}));
       if (r == 1) {
         EXPECT_FALSE(ranks.end(false));
       } else if (at_end) {
@@ -47,7 +51,7 @@ TEST(LoadingRanks, BeginAgainTogether) {
         EXPECT_FALSE(ranks.meet());
         EXPECT_FALSE(ranks.end(false));  // without another meeting
       }
-      EXPECT_TRUE(ranks.begin(1));
+      EXPECT_TRUE(ranks.begin({1}));
       EXPECT_TRUE(ranks.end(true));
     });
   }
@@ -58,10 +62,10 @@ TEST(LoadingRanks, FailTogether) {
     on_ranks(3, [&](LoadingRanks& ranks, int r) {
       if (where == 0) {
         if (r == 1) return;  // and tells it
-        EXPECT_THROW(static_cast<void>(ranks.begin(1)), OtherRankFailed);
+        EXPECT_THROW(static_cast<void>(ranks.begin({1})), OtherRankFailed);
         return;
       }
-      EXPECT_TRUE(ranks.begin(1));
+      EXPECT_TRUE(ranks.begin({1}));
       if (r == 1) return;
       if (where == 1) {
         EXPECT_THROW(static_cast<void>(ranks.meet()), OtherRankFailed);

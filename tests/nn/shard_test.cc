@@ -83,6 +83,31 @@ TEST(Shard, QueryHeadsMeetTheirKvHeads) {
   }
 }
 
+// The ranks that have the same KV head divide its heads, however many these are.
+TEST(Shard, RanksOfAKvHeadDivideItsHeads) {
+  constexpr int64_t kHeadDim = 4;
+  for (int64_t kv_heads : {1, 2, 3, 4}) {
+    for (int64_t ratio : {1, 2, 3, 5}) {
+      for (int size = static_cast<int>(kv_heads) + 1; size <= kv_heads * ratio; ++size) {
+        const Dimension heads{
+            .size = kv_heads * ratio * kHeadDim, .unit = kHeadDim, .groups = kv_heads};
+        int64_t next = 0;
+        for (int r = 0; r < size; ++r) {
+          const Cut q = Shard::by_rows(heads).cut(heads.size, 1, {r, size});
+          const Cut kv = Shard::by_rows(kHeadDim).cut(kv_heads * kHeadDim, 1, {r, size});
+          EXPECT_EQ(q.row, next);
+          EXPECT_GT(q.rows, 0);
+          next += q.rows;
+          EXPECT_EQ(kv.rows, kHeadDim);
+          EXPECT_GE(q.row / ratio, kv.row);
+          EXPECT_LE((q.row + q.rows) / ratio, kv.row + kv.rows);
+        }
+        EXPECT_EQ(next, heads.size);
+      }
+    }
+  }
+}
+
 TEST(Linear, PiecesBeginOnPanelsAndBiasesFallOnTheirRows) {
   struct Opened : Linear {
     using Linear::Linear;

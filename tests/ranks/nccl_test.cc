@@ -160,5 +160,28 @@ TEST_P(CudaRanksModels, GiveWhatTheCpuGives) {
 INSTANTIATE_TEST_SUITE_P(Bundled, CudaRanksModels,
                          testing::Values("llama_rope_dynamic", "mixtral", "qwen3_5"));
 
+// Stages pass rows on through host memory; the GPUs of each are a group of NCCL's.
+TEST(CudaPipelines, HaveTheBitsOfOneStage) {
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
+  const fs::path model = test::bundled_model("llama_rope_dynamic");
+  const std::vector<int32_t> prompt{3, 1, 4, 1, 5};
+  for (int ranks : {1, 2}) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks a stage");
+    How how{.backend = [] { return simt::make_emulated_backend({}); },
+            .dtype = DtypeChoice::f32,
+            .threads = 1};
+    if (ranks > 1)
+      how.link = [ranks](const Group& all, Device& device) {
+        return join_fake(PartGroup(all, {all.rank().rank / ranks * ranks, ranks}), device);
+      };
+    const Outcome whole = test::run_on_ranks(model, prompt, 2, ranks, how);
+    how.stages = 2;
+    how.chunk = 2;
+    const Outcome stages = test::run_on_ranks(model, prompt, 2, 2 * ranks, how);
+    EXPECT_EQ(stages.logits, whole.logits);
+    EXPECT_EQ(stages.greedy, whole.greedy);
+  }
+}
+
 }  // namespace
 }  // namespace sluice

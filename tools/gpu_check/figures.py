@@ -5,7 +5,7 @@ import os
 import pathlib
 import tempfile
 
-from . import running
+from . import machine, running
 from .step import MAIN, ROOT, result_of, skipped
 
 NOT_INSTALLED = 77  # peer.py's status without its packages
@@ -56,6 +56,23 @@ def peak(scheme):
             "predicted_over_measured": device["predicted_peak"] / device["ledger_peak"],
             "host": host | {"predicted_over_measured": host["predicted_peak"] / host["measured_peak"]}})
     return take
+
+
+def ranks(context, timeout):
+    """The first tokens of two GPUs, which NCCL connects, or which are stages of a pipeline: those of one."""
+    if machine.count_gpus() < 2:
+        return skipped("there is one GPU")
+    tokens = {}
+    for name, options in {"one": (), "tensor": ("--tensor-parallel-size", "2"), "pipeline": ("--pipeline-parallel-size", "2")}.items():
+        ran = running.run([context.programs["sluice"], "run", ROOT / "tools/demo-model", "--device", "cuda", "--quiet", "--json",
+                           "--token-ids", "1,2,3,4,5", "-n", "8", "--ignore-eos", "--dtype", "float32", *options],
+                          context.log("tests"), timeout / 3, context.env, separate=True)
+        result = found_in(ran)
+        if result["status"] != "passed":
+            return result | {"why": f"{name}: {result.get('why')}"}
+        tokens[name] = result["found"].get("token_ids")
+    same = all(of == tokens["one"] for of in tokens.values())
+    return result_of(ran, tokens) | ({} if same else {"status": "failed", "why": "tokens differ"})
 
 
 def peer(model, *options):

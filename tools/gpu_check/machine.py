@@ -31,6 +31,10 @@ def find_gpu():
     return ask_gpu(GPU)
 
 
+def count_gpus():
+    return len((output_of("nvidia-smi", "-L") or "").splitlines())
+
+
 def package_folders():
     """Where the Python on PATH, which may be another than this, has its packages."""
     said = output_of("python3", "-c", "import sys; print('\\n'.join(p for p in sys.path if p))")

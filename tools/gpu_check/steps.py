@@ -22,7 +22,8 @@ CHECKED = {"memcheck": CHECKED_SUITES, "racecheck": {k: CHECKED_SUITES[k] for k 
 
 def tests():
     return [Step("gpu_op_test", "tests", 240, suites.run_suites("gpu_op_test", suites.by_suite)),
-            Step("gpu_test", "tests", 240, suites.run_suites("gpu_test", suites.by_model, alone=["GpuMemory.*"]))]
+            Step("gpu_test", "tests", 240, suites.run_suites("gpu_test", suites.by_model, alone=["GpuMemory.*"])),
+            Step("two GPUs", "tests", 90, figures.ranks)]
 
 
 def figure(name, timeout, take, model=MAIN):

@@ -16,8 +16,10 @@
 
 namespace sluice {
 
+// `ranks`: for which it is cut, so that it has one rank's parts.
 std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path,
-                                             std::span<const std::filesystem::path> mirrors);
+                                             std::span<const std::filesystem::path> mirrors,
+                                             int ranks = 1);
 
 // An architecture of GGUF (general.architecture) and what it is on the hub: a row of the table in
 // gguf_architectures.cc.

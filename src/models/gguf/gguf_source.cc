@@ -29,8 +29,9 @@ std::vector<double> read_floats(const io::CheckpointIndex& index, std::string_vi
 
 class GgufSource : public ModelSource {
  public:
-  GgufSource(const fs::path& path, std::span<const fs::path> mirrors)
-      : checkpoint_(io::open_gguf(path, mirrors)),
+  GgufSource(const fs::path& path, std::span<const fs::path> mirrors, int ranks)
+      : ranks_(ranks),
+        checkpoint_(io::open_gguf(path, mirrors)),
         architecture_(find_gguf_architecture(checkpoint_.header)),
         name_(io::printable(checkpoint_.header.file.path.string())) {}
 
@@ -51,6 +52,7 @@ class GgufSource : public ModelSource {
   }
 
  private:
+  int ranks_;
   io::GgufCheckpoint checkpoint_;
   const GgufArchitecture& architecture_;
   std::string name_;
@@ -61,6 +63,7 @@ io::CheckpointIndex GgufSource::index() const {
   for (io::StoredTensor& tensor : tensors) rename_gguf_tensor(architecture_, tensor);
   io::CheckpointIndex index(checkpoint_.files, std::move(tensors), {});
   for (const io::FileCopy& copy : checkpoint_.copies) index.add_copy(copy);
+  index.set_ranks(ranks_);
   return index;
 }
 
@@ -74,8 +77,8 @@ SourceFacts GgufSource::facts() const {
 }  // namespace
 
 std::unique_ptr<ModelSource> open_gguf_model(const fs::path& path,
-                                             std::span<const fs::path> mirrors) {
-  return std::make_unique<GgufSource>(path, mirrors);
+                                             std::span<const fs::path> mirrors, int ranks) {
+  return std::make_unique<GgufSource>(path, mirrors, ranks);
 }
 
 }  // namespace sluice

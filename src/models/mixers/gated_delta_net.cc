@@ -127,7 +127,7 @@ MixerWidths GatedDeltaNetSpec::widths(Rank of) const {
           heads.share(of).count};
 }
 
-void GatedDeltaNetSpec::divide(Rank of) { divide_heads(heads, key_heads, of); }
+void GatedDeltaNetSpec::divide(Rank of) { divide_heads(heads, key_heads, of, true); }
 
 void GatedDeltaNetSpec::add_workspace(Rank /*of*/, WorkspaceNeeds& needs) const {
   add_state(heads.size, key_dim, needs);

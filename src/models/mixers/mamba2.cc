@@ -142,7 +142,7 @@ void Mamba2Spec::divide(Rank rank) {
   if (norm_parts > 1 && norm_parts % rank.size != 0 && rank.size % norm_parts != 0)
     fail(ErrorKind::usage, "--tensor-parallel-size {} does not divide the {} parts of a norm",
          rank.size, norm_parts);
-  divide_heads(heads, key_heads, rank);
+  divide_heads(heads, key_heads, rank, true);
 }
 
 void Mamba2Spec::add_workspace(Rank /*rank*/, WorkspaceNeeds& needs) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -12,21 +13,41 @@ std::unique_ptr<Mixer> make_mixer(const MixerSpec& spec, const MixerPlace& place
   return std::visit([&](const auto& held) { return make_mixer(held, place); }, spec);
 }
 
-void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank) {
-  const int64_t all = heads.units(), kv = kv_heads.units(), ranks = rank.size;
-  if (ranks == 1) return;
+namespace {
+
+// Returns heads that are divided among so many ranks; none where they cannot be.
+std::optional<Dimension> divided(Dimension heads, const Dimension& kv_heads, int64_t ranks,
+                                 bool have_states) {
+  const int64_t all = heads.units(), kv = kv_heads.units();
   const bool kv_fits = kv % ranks == 0 || ranks % kv == 0;
-  if (all % ranks == 0 && kv_fits && heads.size / ranks % heads.multiple_of == 0) return;
-  if (kv == 1 && all >= ranks && heads.multiple_of == 1) return;  // which every rank has
-  const int64_t group = all / kv * heads.unit;
-  if (kv >= ranks && all % kv == 0 && group % heads.multiple_of == 0) {
+  if (all % ranks == 0 && kv_fits && heads.size / ranks % heads.multiple_of == 0) return heads;
+  const int64_t group = heads.size / kv;  // the heads of a KV head
+  if (all % kv != 0 || group % heads.multiple_of != 0) return std::nullopt;
+  if (kv >= ranks) {
     heads.multiple_of = group;
+    return heads;
+  }
+  // Some ranks have the same KV head, and each some of its heads.
+  if (have_states && (kv > 1 || heads.multiple_of > 1)) return std::nullopt;
+  const int64_t most = kv * (group / std::lcm(heads.unit, heads.multiple_of));
+  if (most < ranks) return std::nullopt;
+  heads.groups = kv;
+  return heads;
+}
+
+}  // namespace
+
+void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank, bool have_states) {
+  if (const std::optional<Dimension> all = divided(heads, kv_heads, rank.size, have_states)) {
+    heads = *all;
     return;
   }
+  int64_t fewer = rank.size - 1;
+  while (!divided(heads, kv_heads, fewer, have_states)) --fewer;
   fail(ErrorKind::usage,
        "--tensor-parallel-size {}: {} heads and {} KV heads cannot be divided among so many ranks; "
-       "choose at most {}, or a number that divides the heads and is a multiple of the KV heads",
-       ranks, all, kv, kv);
+       "choose {}",
+       rank.size, heads.units(), kv_heads.units(), fewer);
 }
 
 Dimension resized(const Dimension& heads, int64_t unit) {
@@ -34,7 +55,8 @@ Dimension resized(const Dimension& heads, int64_t unit) {
   return {.size = heads.units() * unit,
           .unit = unit,
           .multiple_of = together * unit,
-          .padded_to = ceil_div(heads.padded_to, heads.unit) * unit};
+          .padded_to = ceil_div(heads.padded_to, heads.unit) * unit,
+          .groups = heads.groups};
 }
 
 void add_state(int64_t columns, int64_t keys, WorkspaceNeeds& needs) {
