@@ -10,20 +10,17 @@
 namespace sluice {
 namespace {
 
-// The rows of all heads' keys, or values, among those of kv_up.
+// The matrices of all heads, [rows, cols] each.
 class HeadRows : public Module {
  public:
-  HeadRows(const MlaSpec& spec, bool keys, const MixerPlace& place)
-      : Module(place.name(spec.kv_up) + (keys ? ".keys" : ".values")),
-        rows_(keys ? spec.nope_dim : spec.value_dim) {
-    const Dimension all = spec.head_rows(rows_);
-    heads_ = all.share(place.rank).count / rows_;
-    const View view{.first = keys ? 0 : spec.nope_dim,
-                    .group = rows_,
-                    .stride = spec.nope_dim + spec.value_dim};
+  HeadRows(const MlaSpec& spec, const PartSpec& part, const char* name, int64_t rows, int64_t cols,
+           const MixerPlace& place)
+      : Module(place.name(part.source) + name), rows_(rows) {
+    const Dimension all = spec.head_rows(rows);
+    heads_ = all.share(place.rank).count / rows;
     weight_ = &add_param(make_matrix(
         path() + ".weight", ParamRole::linear, WeightLayout::packed,
-        {{place.name(spec.kv_up) + ".weight", all.size, spec.rank, Shard::by_rows(all), view}},
+        {{place.name(part.source) + ".weight", all.size, cols, Shard::by_rows(all), part.view}},
         place.rank));
   }
 
@@ -165,8 +162,10 @@ Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
   query_ = add(spec.query, all_queries.size, inputs, Shard::by_rows(all_queries));
   kv_down_ = add(spec.kv_down, spec.key_dim(), model.hidden_size, Shard::whole());
   kv_norm_ = add_norm(spec.kv_norm, spec.rank);
-  keys_ = &add_child<HeadRows>(spec, true, place);
-  values_ = &add_child<HeadRows>(spec, false, place);
+  const int64_t key_rows = spec.transposed_keys ? spec.rank : spec.nope_dim;
+  const int64_t key_cols = spec.transposed_keys ? spec.nope_dim : spec.rank;
+  keys_ = &add_child<HeadRows>(spec, spec.keys, ".keys", key_rows, key_cols, place);
+  values_ = &add_child<HeadRows>(spec, spec.values, ".values", spec.value_dim, spec.rank, place);
   const Dimension all_values = spec.head_rows(spec.value_dim);
   const Dimension all_heads = spec.head_rows(1);
   if (!spec.gate.name.empty())
@@ -210,7 +209,8 @@ Tensor Mla::queries(const Context& context, const StepRows& step, Tensor all, Te
   last.data += spec_.nope_dim * static_cast<int64_t>(sizeof(float));
   rotate(kernels, step, spec_.query_angles, last, d);
   const Tensor latent = all.columns(at.latent_query, heads_ * key_dim);
-  keys_->multiply(kernels, q, d, HeadProduct::plain, latent, key_dim, spec_.rope_dim);
+  const HeadProduct product = spec_.transposed_keys ? HeadProduct::transposed : HeadProduct::plain;
+  keys_->multiply(kernels, q, d, product, latent, key_dim, spec_.rope_dim);
   return latent;
 }
 
@@ -293,7 +293,7 @@ void MlaSpec::add_workspace(Rank rank_of, WorkspaceNeeds& needs) const {
   needs.max_cols = std::max({needs.max_cols, query_rank, own * value_dim});
   needs.key_dim = std::max(needs.key_dim, key_dim());
   needs.value_dim = std::max(needs.value_dim, rank);
-  needs.head_cols = std::max(needs.head_cols, rank);
+  needs.head_cols = std::max({needs.head_cols, rank, transposed_keys ? nope_dim : 0});
   needs.chosen = std::max(needs.chosen, chosen);
   if (indexer) needs.key_dim = std::max(needs.key_dim, indexer->head_dim);
 }
