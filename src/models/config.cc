@@ -95,15 +95,17 @@ void refuse_stored_quantization(const JsonFields& config) {
        q.where(), q.string_or("quant_method", "(none named)"), kind);
 }
 
-// Returns the config of the language model within another model (text_config, or llm_config of
-// InternVL's first releases), else `config`. The outer one counts for what it says of both. Some
-// have both in one object.
+// Returns the config of the language model within another model (text_config; llm_config of
+// InternVL's first releases, language_config of DeepSeek's), else `config`. The outer one counts
+// for what it says of both. Some have both in one object.
 Json language_model_config(Json config, bool& wrapper) {
   auto has = [&](const char* key) {
     return config.is_object() && config.contains(key) && config[key].is_object();
   };
   if (has("thinker_config")) config = Json(config["thinker_config"]);  // of Qwen's Omni models
-  const char* inner = has("text_config") ? "text_config" : "llm_config";
+  const char* inner = "text_config";
+  for (const char* older : {"llm_config", "language_config"})
+    if (!has(inner)) inner = older;
   wrapper = has(inner) || has("vision_config");
   if (!wrapper) return config;
   if (!has(inner)) {

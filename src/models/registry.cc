@@ -28,6 +28,11 @@ constexpr std::array<std::string_view, 17> kIgnorable{
     "*.masked_bias",  "*.attn.bias",        "*.self_attn.bias", "optimizer.*", "lr_scheduler.*",
     "*.exp_avg",      "*.exp_avg_sq"};
 
+// Modules of wrappers that a language model with its head is: of most, of Qwen's Omni models, of
+// Ovis, and of DeepSeek-VL2.
+constexpr std::array kWrappers{"language_model.", "model.language_model.", "thinker.", "llm.",
+                               "language."};
+
 // Parts that a wrapper has beside its language model.
 constexpr std::array<std::string_view, 16> kBesideLanguageModel{"vision_tower.*",
                                                                 "*.vision_tower.*",
@@ -232,6 +237,15 @@ void apply(const SourceFacts& facts, Model& model) {
   rope.factors = facts.rope_factors;
 }
 
+// Prefixes that names have in wrappers, where by themselves they have `own`, the first.
+std::vector<std::string> prefixes_in_wrappers(const DecoderSpec& spec) {
+  const std::string own = spec.embedding.substr(0, spec.embedding.find('.') + 1);
+  std::vector<std::string> prefixes{own, "model.language_model."};
+  for (const char* wrapper : kWrappers) prefixes.push_back(wrapper + own);
+  prefixes.insert(prefixes.end(), {"language_model.", "model.text_model."});
+  return prefixes;
+}
+
 Model read_model(const ModelSource& source) {
   Model model;
   model.files = read_model_files(source);
@@ -249,11 +263,7 @@ Model read_model(const ModelSource& source) {
   if (!model.files.wrapper) return model;
   model.ignorable.insert(model.ignorable.end(), kBesideLanguageModel.begin(),
                          kBesideLanguageModel.end());
-  if (model.spec.prefixes.empty())
-    model.spec.prefixes = {
-        "model.",          "model.language_model.", "language_model.model.",
-        "language_model.", "model.text_model.",     "model.language_model.model.",
-        "thinker.model."};
+  std::ranges::copy(prefixes_in_wrappers(model.spec), std::back_inserter(model.spec.prefixes));
   return model;
 }
 
@@ -278,7 +288,7 @@ void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
     replace_prefix(spec, base, "");
   }
   // A head of a language model that is a module of a wrapper.
-  for (const char* wrapper : {"language_model.", "model.language_model.", "thinker."}) {
+  for (const char* wrapper : kWrappers) {
     const std::string wrapped = wrapper + spec.head;
     if (index.is_named(wrapped + ".weight")) spec.head = wrapped;
   }
@@ -294,17 +304,26 @@ void choose_other_names(DecoderSpec& spec, const io::CheckpointIndex& index) {
     if (!has(name) && has(other)) replace_prefix(spec, name, other);
 }
 
+std::string component(std::string_view name, size_t begin) {
+  return std::string(name.substr(begin, name.find('.', begin) - begin));
+}
+
 // Patterns of a wrapper's tensors beside its language model, of which all names but the head's have
-// this prefix: of each tensor the components up to the first that is another one than the
-// prefix's.
+// this prefix: of each tensor the components up to the first that is another one than the prefix's,
+// or behind a prefix that is not the model's alone, than those of its names.
 std::set<std::string> other_parts(const DecoderSpec& spec, std::string_view prefix,
                                   const io::CheckpointIndex& index) {
-  std::set<std::string> patterns;
+  const bool alone = !prefix.empty() && prefix != spec.prefixes.front();
+  std::set<std::string> own, patterns;
+  each<std::string>(spec, [&](const std::string& name) {
+    if (name.starts_with(prefix)) own.insert(component(name, prefix.size()));
+  });
   for (const io::StoredTensor& tensor : index.tensors()) {
     const std::string_view name = tensor.name;
-    if (name.starts_with(prefix) || name.starts_with(spec.head)) continue;
-    const auto same = std::ranges::mismatch(name, prefix).in1 - name.begin();
-    const size_t end = name.find('.', static_cast<size_t>(same));
+    const auto same = static_cast<size_t>(std::ranges::mismatch(name, prefix).in1 - name.begin());
+    const bool is_own = same == prefix.size() && (alone || own.contains(component(name, same)));
+    if (is_own || name.starts_with(spec.head)) continue;
+    const size_t end = name.find('.', same);
     patterns.insert(end == std::string_view::npos ? tensor.name
                                                   : tensor.name.substr(0, end) + ".*");
   }
@@ -359,7 +378,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
     choose_other_names(model.spec, *index);
     const std::string& first = model.spec.embedding;
     const std::string prefix = first.substr(0, first.rfind('.') + 1);
-    if (model.files.wrapper && !prefix.empty() && prefix != model.spec.prefixes.front())
+    if (model.files.wrapper)
       std::ranges::copy(other_parts(model.spec, prefix, *index),
                         std::back_inserter(model.ignorable));
     choose_fused(model.spec, *index);

@@ -12,12 +12,13 @@
 namespace sluice {
 namespace {
 
-// mrope gives each of three axes its own positions, which agree where all is text.
-constexpr std::array<std::pair<std::string_view, RopeKind>, 9> kKinds{
+// mrope and xdrope give each of several axes its own positions, which agree where all is text.
+constexpr std::array<std::pair<std::string_view, RopeKind>, 10> kKinds{
     {{"default", RopeKind::plain},
      {"mrope", RopeKind::plain},
      {"linear", RopeKind::linear},
      {"dynamic", RopeKind::dynamic},
+     {"xdrope", RopeKind::dynamic},
      {"yarn", RopeKind::yarn},
      {"llama3", RopeKind::llama3},
      {"longrope", RopeKind::longrope},

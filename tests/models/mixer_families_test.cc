@@ -153,5 +153,24 @@ TEST(MixerFamilies, DbrxHasTheRopeOfItsAttentionSettings) {
   EXPECT_EQ(parse_family("DbrxForCausalLM", Json::object()).ropes.front().theta, 10000);
 }
 
+TEST(MixerFamilies, LanguageModelsOfOcrAttendInTheirOwnWays) {
+  const auto spec_of = [](const Json& config) {
+    const JsonFields fields(config, "config.json");
+    return find_family(fields).parse(fields);
+  };
+  const auto attention = [](const DecoderSpec& spec) {
+    return std::get_if<AttentionSpec>(&spec.kinds.front().mixers.front().mixer);
+  };
+  const DecoderSpec paddle = spec_of({{"model_type", "paddleocr_vl"}});
+  EXPECT_EQ(attention(paddle)->rope, RopePairing::halves);
+  const DecoderSpec ernie = spec_of({{"model_type", "ernie4_5"}});
+  EXPECT_EQ(attention(ernie)->rope, RopePairing::neighbours);
+  Json deepseek{{"model_type", "deepseek_v2"}};
+  EXPECT_EQ(attention(spec_of(deepseek)), nullptr);  // latent
+  deepseek["use_mla"] = false;
+  EXPECT_NE(attention(spec_of(deepseek)), nullptr);
+  EXPECT_NE(attention(spec_of({{"model_type", "deepseek_ocr2_text"}})), nullptr);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -35,6 +35,8 @@ constexpr LayoutDefaults kDeepseekV3{.vocab_size = 129280,
                                      .rms_norm_eps = 1e-6,
                                      .rope_theta = 10000};
 
+constexpr const char* kOcr = "deepseek_ocr2_text";
+
 DecoderSpec latent_layout(const JsonFields& c, const LayoutDefaults& defaults,
                           const MlaDefaults& mla) {
   LayoutDefaults own = defaults;
@@ -61,15 +63,17 @@ void read_v2_choice(const JsonFields& c, ExpertsSpec& experts) {
 }
 
 DecoderSpec parse_deepseek_v2(const JsonFields& c) {
-  DecoderSpec spec = latent_layout(c, kDeepseekV2, {.may_interleave = false});
+  // Models of OCR, and the small ones of vision, have attention as Llama's.
+  const bool latent = read_boolean(c, "use_mla", c.string_or("model_type", "") != kOcr);
+  DecoderSpec spec = latent ? latent_layout(c, kDeepseekV2, {.may_interleave = false})
+                            : common_layout(c, kDeepseekV2);
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   mlp.up.bias = mlp.down.bias = read_boolean(c, "mlp_bias", false);
   ExpertsSpec experts =
       deepseek_experts(c, {.count = 64, .top_k = 6, .width = 1407, .shared = 2}, mlp);
   read_v2_choice(c, experts);
   experts.choice_bias.clear();
-  const int64_t dense = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 0);
-  use_experts(spec, experts, sparse_from(dense, std::ssize(spec.layers)));
+  use_experts(spec, experts, read_mlp_layer_types(c, std::ssize(spec.layers), 0));
   return spec;
 }
 
@@ -244,7 +248,7 @@ void ignore_more_layers(const JsonFields& c, DecoderSpec& spec) {
 }
 
 std::vector<Family> deepseek_families() {
-  return {{"DeepseekV2ForCausalLM", "deepseek_v2", parse_deepseek_v2, {}},
+  return {{"DeepseekV2ForCausalLM", "deepseek_v2", parse_deepseek_v2, {}, {kOcr}},
           {"DeepseekV3ForCausalLM", "deepseek_v3", parse_deepseek_v3, {}, {"kimi_k2"}},
           {"DeepseekV32ForCausalLM", "deepseek_v32", parse_deepseek_v32, {}},
           {"YoutuForCausalLM", "youtu", parse_youtu, {}},

@@ -1,5 +1,6 @@
-// Ernie4_5ForCausalLM (ERNIE 4.5): Llama's layout, where neighbours are rotated together.
-// Ernie4_5_MoeForCausalLM: the same with experts in some layers, beside a shared one.
+// Ernie4_5ForCausalLM (ERNIE 4.5): Llama's layout, where neighbours are rotated together; but not
+// in the language model of PaddleOCR-VL. Ernie4_5_MoeForCausalLM: the same with experts in some
+// layers, beside a shared one.
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
 #include "src/models/layout.h"
@@ -41,7 +42,12 @@ DecoderSpec ernie_layout(const JsonFields& config, const LayoutDefaults& default
   return spec;
 }
 
-DecoderSpec parse_ernie(const JsonFields& config) { return ernie_layout(config, kErnieDefaults); }
+DecoderSpec parse_ernie(const JsonFields& config) {
+  DecoderSpec spec = ernie_layout(config, kErnieDefaults);
+  if (config.string_or("model_type", "").starts_with("paddleocr_vl"))
+    spec.kinds.front().mixers.front().attention().rope = RopePairing::halves;
+  return spec;
+}
 
 // Each moe_layer_interval-th layer between two.
 std::vector<bool> sparse_layers(const JsonFields& c, int64_t layers) {
@@ -75,8 +81,9 @@ DecoderSpec parse_ernie_moe(const JsonFields& c) {
 }  // namespace
 
 std::vector<Family> ernie4_5_families() {
-  return {{"Ernie4_5ForCausalLM", "ernie4_5", parse_ernie, {}, {"paddleocr_vl_text"}},
-          {"Ernie4_5_MoeForCausalLM", "ernie4_5_moe", parse_ernie_moe, {"model.mtp_*"}}};
+  return {
+      {"Ernie4_5ForCausalLM", "ernie4_5", parse_ernie, {}, {"paddleocr_vl_text", "paddleocr_vl"}},
+      {"Ernie4_5_MoeForCausalLM", "ernie4_5_moe", parse_ernie_moe, {"model.mtp_*"}}};
 }
 
 }  // namespace sluice

@@ -46,11 +46,31 @@ constexpr LayoutDefaults kGlmMoe = [] {
   return defaults;
 }();
 
-DecoderSpec parse_glm(const JsonFields& config) {
+constexpr LayoutDefaults kGlm4v = [] {
   LayoutDefaults defaults = kGlmDefaults;
+  defaults.head_dim = std::nullopt;
+  defaults.max_position_embeddings = 32768;
+  defaults.rms_norm_eps = 1e-5;
+  defaults.part = 1;
+  return defaults;
+}();
+constexpr LayoutDefaults kGlmOcr = [] {
+  LayoutDefaults defaults = kGlm4v;
+  defaults.vocab_size = 59392;
+  defaults.hidden_size = 1024;
+  defaults.intermediate_size = 4096;
+  defaults.num_hidden_layers = 16;
+  defaults.num_attention_heads = 16;
+  defaults.num_key_value_heads = 8;
+  defaults.max_position_embeddings = 131072;
+  return defaults;
+}();
+
+DecoderSpec parse_glm(const JsonFields& config) {
   const std::string type = config.string_or("model_type", "");
-  if (type == "glm4v_text" || type == "glm_ocr_text") defaults.head_dim = std::nullopt;
-  DecoderSpec spec = common_layout(config, defaults);
+  DecoderSpec spec = common_layout(config, type == "glm4v_text"     ? kGlm4v
+                                           : type == "glm_ocr_text" ? kGlmOcr
+                                                                    : kGlmDefaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.rope = RopePairing::neighbours;
   attention.qkv.bias = read_boolean(config, "attention_bias", true);

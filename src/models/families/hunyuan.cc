@@ -36,7 +36,10 @@ void stretch(RopeConfig& rope, double alpha, const std::string& where) {
 }
 
 DecoderSpec parse_hunyuan(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kHunyuanDefaults);
+  LayoutDefaults defaults = kHunyuanDefaults;
+  defaults.tie_word_embeddings =
+      config.string_or("model_type", "").starts_with("hunyuan_vl");  // a class of its own
+  DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".query_layernorm", spec.norm.params};
@@ -111,7 +114,11 @@ DecoderSpec parse_hy_v3(const JsonFields& c) {
 }  // namespace
 
 std::vector<Family> hunyuan_families() {
-  return {{"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", parse_hunyuan, {}},
+  return {{"HunYuanDenseV1ForCausalLM",
+           "hunyuan_v1_dense",
+           parse_hunyuan,
+           {},
+           {"hunyuan_vl_text", "hunyuan_vl"}},
           {"HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", parse_hunyuan_moe, {}},
           {"HYV3ForCausalLM", "hy_v3", parse_hy_v3, {}}};
 }

@@ -23,6 +23,14 @@ constexpr LayoutDefaults kLlamaDefaults{.vocab_size = 32000,
 // Classes of their own for this layout.
 LayoutDefaults llama_defaults(const std::string& model_type) {
   LayoutDefaults defaults = kLlamaDefaults;
+  if (model_type == "emu3_text_model") {
+    defaults.vocab_size = 184622;
+    defaults.intermediate_size = 14336;
+    defaults.num_key_value_heads = 8;
+    defaults.max_position_embeddings = 9216;
+    defaults.rms_norm_eps = 1e-5;
+    defaults.rope_theta = 1000000;
+  }
   if (model_type != "internlm3" && model_type != "iquestcoder") return defaults;
   const bool coder = model_type == "iquestcoder";
   defaults.vocab_size = coder ? 76800 : 128512;
@@ -122,7 +130,7 @@ std::vector<Family> llama_families() {
            "llama",
            parse_llama,
            {"vision_tower.*", "*.vision_tower.*", "mtp.*", "*.mtp.*"},
-           {"internlm3", "iquestcoder", "xverse"}}};
+           {"internlm3", "iquestcoder", "xverse", "emu3_text_model"}}};
 }
 
 }  // namespace sluice

@@ -97,8 +97,22 @@ DecoderSpec qwen3_layout(const JsonFields& config, const LayoutDefaults& default
   return spec;
 }
 
+// It has no windows. Checkpoints of Cosmos have other names of attention.
+DecoderSpec parse_qwen3_vl(const JsonFields& config) {
+  DecoderSpec spec = qwen3_layout(config, kQwen3Vl);
+  const std::string attention = spec.kinds.front().mixers.front().attention().name;
+  for (const auto& [name, other] : {std::pair{".q_proj", ".to_q"},
+                                    {".k_proj", ".to_k"},
+                                    {".v_proj", ".to_v"},
+                                    {".o_proj", ".to_out"},
+                                    {".q_norm", ".norm_q"},
+                                    {".k_norm", ".norm_k"}})
+    spec.other_names.push_back({attention + name, attention + other});
+  return spec;
+}
+
 DecoderSpec parse_qwen3(const JsonFields& config) {
-  if (is_of_vl(config)) return qwen3_layout(config, kQwen3Vl);  // which has no windows
+  if (is_of_vl(config)) return parse_qwen3_vl(config);
   DecoderSpec spec = qwen3_layout(config, kQwen3);
   use_windows(spec, windows(config, std::ssize(spec.layers), 28));
   return spec;

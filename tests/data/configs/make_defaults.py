@@ -23,6 +23,11 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           NemotronConfig, OlmoConfig, VaultGemmaConfig, YoutuConfig, AfmoeConfig, SolarOpenConfig, AXK1Config,
                           Cohere2MoeConfig, ExaoneMoeConfig, GPTNeoConfig, GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config,
                           HyperCLOVAXConfig, MellumConfig, MiniCPM3Config, PersimmonConfig, Phi4MultimodalConfig, SarvamMoEConfig)
+from transformers.models.emu3.configuration_emu3 import Emu3TextConfig
+from transformers.models.glm4v.configuration_glm4v import Glm4vTextConfig
+from transformers.models.glm_ocr.configuration_glm_ocr import GlmOcrTextConfig
+from transformers.models.hunyuan_vl.configuration_hunyuan_vl import HunYuanVLTextConfig
+from transformers.models.paddleocr_vl.configuration_paddleocr_vl import PaddleOCRTextConfig
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
@@ -77,7 +82,8 @@ LATENT_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_lay
                "n_shared_experts", "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "first_k_dense_replace",
                "rope_parameters", "index_topk", "index_head_dim", "index_n_heads")
 # Classes of language models in wrappers that share a family with another class, by their model_type.
-TEXT_TYPES = {cls.model_type: cls for cls in (Qwen2VLTextConfig, Qwen2_5_VLTextConfig, Qwen3VLTextConfig, Qwen3VLMoeTextConfig)}
+TEXT_TYPES = {cls.model_type: cls for cls in (Qwen2VLTextConfig, Qwen2_5_VLTextConfig, Qwen3VLTextConfig, Qwen3VLMoeTextConfig, Emu3TextConfig,
+                                            Glm4vTextConfig, GlmOcrTextConfig, HunYuanVLTextConfig, PaddleOCRTextConfig)}
 # How many experts, and how many a token has.
 EXPERT_KEYS = {"count": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
                "used": ("num_experts_per_tok", "moe_k", "moe_topk"), "normalized": ("norm_topk_prob",),
