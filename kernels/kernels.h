@@ -351,8 +351,7 @@ struct HeadMatrices {
   int64_t first_row = 0;  // of the tile
   int64_t heads = 0;
   int64_t rows = 0;
-  // Elements of x behind a head's rows that a plain product puts behind its columns of y as they
-  // are.
+  // Elements of x behind a head's inputs that are put behind its outputs in y as they are.
   int64_t tail = 0;
 };
 // The matrix W of a head as it is, x W, or transposed, x W^T.

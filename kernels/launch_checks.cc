@@ -311,7 +311,7 @@ void check_multiply_heads(const Tensor& x, int64_t x_step, const HeadMatrices& m
   check(m.heads > 0 && m.rows > 0 && m.first_row >= 0 && m.weight.rows % kPanelRows == 0,
         "multiply_heads: whole panels of the heads' rows");
   const bool plain = product == HeadProduct::plain;
-  check(m.tail >= 0 && (plain || m.tail == 0), "multiply_heads: a tail of a plain product");
+  check(m.tail >= 0, "multiply_heads: a tail of some elements, or none");
   const int64_t inner = m.rows + m.tail, outer = m.weight.cols + m.tail;
   const int64_t of_x = plain ? inner : outer, of_y = plain ? outer : inner;
   check(of_x <= x_step && of_y <= y_step && x.cols >= (m.heads - 1) * x_step + of_x &&

@@ -97,6 +97,8 @@ void CpuKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& m,
   const int64_t cols = m.weight.cols, end = std::min(m.first_row + m.weight.rows, m.heads * m.rows);
   const int64_t first_head = m.first_row / m.rows, heads = ceil_div(end, m.rows) - first_head;
   const int64_t blocks = ceil_div(x.rows, kHeadRows);
+  const bool plain = product == HeadProduct::plain;
+  const int64_t inputs = plain ? m.rows : cols, outputs = plain ? cols : m.rows;
   auto* work = reinterpret_cast<float*>(scratch(heads_workspace(cols, pool_.size())));
   const auto job = [&](int64_t index, float* decoded) {
     const int64_t head = first_head + index / blocks, row = index % blocks * kHeadRows;
@@ -104,8 +106,8 @@ void CpuKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& m,
     const int64_t from = std::max(m.first_row, head * m.rows);
     const int64_t to = std::min(end, (head + 1) * m.rows);
     for (int64_t r = row; from == head * m.rows && r < last_row; ++r)
-      std::copy_n(x.row<float>(r) + head * x_step + m.rows, m.tail,
-                  y.row<float>(r) + head * y_step + cols);
+      std::copy_n(x.row<float>(r) + head * x_step + inputs, m.tail,
+                  y.row<float>(r) + head * y_step + outputs);
     for (int64_t some = from; some < to; some += kPanelRows) {
       const int64_t count = std::min(kPanelRows, to - some), at = some - head * m.rows;
       for (int64_t i = 0; i < count; ++i)
@@ -113,7 +115,7 @@ void CpuKernels::multiply_heads(Tensor x, int64_t x_step, const HeadMatrices& m,
       for (int64_t r = row; r < last_row; ++r) {
         const float* in = x.row<float>(r) + head * x_step;
         float* out = y.row<float>(r) + head * y_step;
-        if (product == HeadProduct::plain) {
+        if (plain) {
           add_products(in + at, decoded, count, cols, at == 0, out);
           continue;
         }

@@ -81,7 +81,10 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) transposed_kernel(HeadsArg
   for (int n = 0; n < kTokens; ++n) {
     if (first + n >= a.tokens) continue;
     const float sum = warp_reduce(sums[n], Plus{});
-    if (lane == n) a.y[(first + n) * a.y_stride + head * a.y_step + at] = sum;
+    float* y = a.y + (first + n) * a.y_stride + head * a.y_step;
+    if (lane == n) y[at] = sum;
+    for (int64_t t = lane; at == 0 && t < a.tail; t += 32)
+      y[a.head_rows + t] = x[n * a.x_stride + a.cols + t];
   }
 }
 

@@ -150,6 +150,21 @@ const Family& find_family(const JsonFields& config) {
   return *of_type;
 }
 
+// Parts of one tensor become tensors of the module `name`.
+void take_apart(LinearSpec& linear, const std::string& name,
+                std::initializer_list<const char*> parts) {
+  if (linear.parts.size() != parts.size() || linear.parts[0].source != linear.parts[1].source ||
+      linear.parts[0].stacked)
+    return;
+  for (size_t i = 0; i < parts.size(); ++i) linear.parts[i] = {name + parts.begin()[i]};
+}
+
+void take_latent_parts(MlaSpec& mla) {
+  mla.keys = {mla.name + ".k_b_proj"};
+  mla.values = {mla.name + ".v_b_proj"};
+  mla.transposed_keys = true;
+}
+
 // The tensor of q, k and v, if they have one, has all of q, then all of k, then all of v.
 void stack_heads(AttentionSpec& attention) {
   const std::vector<PartSpec>& stored = attention.qkv.parts;
@@ -196,8 +211,14 @@ void apply(const SourceFacts& facts, Model& model) {
     each<PartSpec>(spec, [](PartSpec& part) { part.view.transposed = false; });
   each<AttentionSpec>(spec, [&](AttentionSpec& attention) {
     if (facts.stacked_heads) stack_heads(attention);
+    if (facts.parts_apart)
+      take_apart(attention.qkv, attention.name, {".q_proj", ".k_proj", ".v_proj"});
     if (facts.interleaved_rope && attention.rope) attention.rope = RopePairing::neighbours;
   });
+  if (facts.parts_apart)
+    each<MlpSpec>(spec,
+                  [](MlpSpec& mlp) { take_apart(mlp.up, mlp.name, {".gate_proj", ".up_proj"}); });
+  if (facts.latent_parts) each<MlaSpec>(spec, take_latent_parts);
   each<GatedDeltaNetSpec>(spec, [&](GatedDeltaNetSpec& mixer) { apply(facts, mixer); });
   each<Mamba2Spec>(spec, [&](Mamba2Spec& m) { m.negative_rates = facts.negative_rates; });
   each<MambaSpec>(spec, [&](MambaSpec& m) { m.negative_rates = facts.negative_rates; });
@@ -205,8 +226,8 @@ void apply(const SourceFacts& facts, Model& model) {
     refuse("its layers differ in their numbers of KV heads, or in the widths of their MLPs");
   if (facts.norms_have_one) each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 0; });
   if (facts.rope_factors.empty() || spec.ropes.empty()) return;
-  RopeConfig& rope = spec.ropes.front();
-  if (spec.ropes.size() > 1 || std::ssize(facts.rope_factors) != rope.dim / 2 ||
+  RopeConfig& rope = spec.ropes.at(facts.factored_rope);
+  if (std::ssize(facts.rope_factors) != rope.dim / 2 ||
       !std::ranges::all_of(facts.rope_factors,
                            [](double f) { return f > 0 && std::isfinite(f); })) {
     fail(ErrorKind::refused,

@@ -35,10 +35,17 @@ struct SourceFacts {
   bool stacked_heads = false;
   // Rates of recurrences are stored as -exp of what the hub has.
   bool negative_rates = false;
+  // Keys and values of latent attention have tensors of their own, and a head's keys are [rank,
+  // elements].
+  bool latent_parts = false;
+  // Queries, keys and values have tensors of their own where the hub has one for all, and so have
+  // an MLP's gate and up.
+  bool parts_apart = false;
   // Value heads of a gated DeltaNet go by their place among those of a key head, not by key heads.
   bool tiled_heads = false;
   LayerCounts layers = {};
   std::vector<double> rope_factors = {};  // the rotary frequencies are divided by them
+  size_t factored_rope = 0;               // which of the model's ropes has them
 };
 
 // Each part is read when it is asked for: the text verbs need a tokenizer only, others the weights.

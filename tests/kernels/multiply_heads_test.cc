@@ -37,11 +37,8 @@ struct Problem {
       for (int64_t c = 0; c < of.cols(); ++c) whole.at(r, c) = r < of.rows() ? of.at(r, c) : 0;
     return whole;
   }
-  HeadMatrices matrices(HeadProduct product) const {
-    return {.weight = weight.weight,
-            .heads = heads,
-            .rows = rows,
-            .tail = product == HeadProduct::plain ? tail : 0};
+  HeadMatrices matrices() const {
+    return {.weight = weight.weight, .heads = heads, .rows = rows, .tail = tail};
   }
 
   int64_t heads, rows, cols, tail, step, latent_step;
@@ -65,7 +62,7 @@ TEST_P(MultiplyHeads, EqualsTheReferenceWhateverTheTilesAndThreads) {
       const int64_t y_step = plain ? p.latent_step : p.step;
       Matrix x = Matrix::random(n, p.heads * x_step, random);
       Matrix y(n, p.heads * y_step), expected = y, tiled = y;
-      const HeadMatrices whole = p.matrices(product);
+      const HeadMatrices whole = p.matrices();
       backend->multiply_heads(x.tensor(), x_step, whole, product, y.tensor(), y_step);
       reference->multiply_heads(x.tensor(), x_step, whole, product, expected.tensor(), y_step);
       test::expect_near(y, expected, 1e-4f, 1e-4f);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "src/base/error.h"
 #include "src/models/registry.h"
@@ -139,6 +140,32 @@ TEST(Gguf, LayersWithoutKvHeadsAreOfTheArchitecturesOtherType) {
   EXPECT_EQ(config["num_key_value_heads"], 2);
   EXPECT_THAT(gguf_refusal([&] { open(dir, tiny("lfm2", {0, 2, 1}))->config(); }),
               HasSubstr("lfm2.attention.head_count_kv has 1 and 2"));
+}
+
+// A block behind the model's own layers predicts further tokens.
+TEST(Gguf, FurtherLayersAreLeftOut) {
+  TempDir dir;
+  GgufBuilder b = tiny("lfm2", {2, 0, 2});
+  b.number("lfm2.nextn_predict_layers", uint32_t{1})
+      .tensor("blk.2.nextn.eh_proj.weight", {8, 8}, kF16, std::string(128, 'n'))
+      .tensor("blk.2.attn_q.weight", {8, 8}, kF16, std::string(128, 'n'));
+  const auto source = open(dir, b);
+  EXPECT_EQ(source->config()["num_hidden_layers"], 2);
+  EXPECT_EQ(source->config()["layer_types"], Json({"full_attention", "conv"}));
+  const io::CheckpointIndex index = source->index();
+  for (const io::StoredTensor& tensor : index.tensors())
+    EXPECT_THAT(tensor.name, testing::Not(testing::AnyOf(HasSubstr(".2."), HasSubstr("nextn"))));
+}
+
+// An image encoder or an adapter beside a model.
+TEST(Gguf, FilesThatAreNoModelSayWhatTheyAre) {
+  TempDir dir;
+  const auto refusal = [&](const char* type) {
+    return gguf_refusal([&] { open(dir, tiny("llama").string("general.type", type))->config(); });
+  };
+  EXPECT_EQ(refusal("model"), "accepted");
+  EXPECT_THAT(refusal("mmproj"), AllOf(HasSubstr("general.type is mmproj"),
+                                       HasSubstr("give the file of the language model")));
 }
 
 TEST(Gguf, SizesOfHeadsAreQuotientsOfKeys) {
@@ -393,7 +420,7 @@ TEST(Gguf, OddValuesAreNamed) {
   EXPECT_THAT(fault(tiny("qwen3moe").number("qwen3moe.expert_weights_scale", 2.5f)),
               HasSubstr("qwen3moe.expert_weights_scale is 2.5, which is not supported"));
   EXPECT_THAT(fault(tiny("glm4moe").number("glm4moe.nextn_predict_layers", uint32_t{1})),
-              HasSubstr("num_nextn_predict_layers"));
+              HasSubstr("glm4moe.nextn_predict_layers is 1"));
   GgufBuilder two = tiny("llama", {1, 1});
   EXPECT_THAT(fault(two.numbers<int32_t>("llama.attention.key_length", {4, 8})),
               HasSubstr("llama.attention.key_length differs from layer to layer"));
@@ -497,6 +524,44 @@ TEST(GgufTokenizer, ByteLevelEqualsTokenizerJson) {
   }
 }
 
+TEST(GgufTokenizer, EverySplitThatIsNamedKeepsTheText) {
+  TempDir dir;
+  const fs::path directory = test::source_dir() / "tests/data/text/llama3_bpe";
+  const std::string text = "It's 12345 na\u00efve\n\n\t \u6f22\u5b57\u304b\u306a [x] +5%  \u0645";
+  const std::string known =
+      gguf_refusal([&] { open(dir, with_tokenizer(directory, "no such name"))->tokenizer(); });
+  ASSERT_THAT(known, HasSubstr("known: "));
+  std::istringstream names(known.substr(known.find("known: ") + 7));
+  size_t count = 0;
+  for (std::string name; std::getline(names >> std::ws, name, ','); ++count) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = open(dir, with_tokenizer(directory, name.c_str()))->tokenizer();
+    ASSERT_TRUE(tokenizer);
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, false), false), text);
+  }
+  EXPECT_GT(count, 60u);
+}
+
+TEST(GgufTokenizer, PiecesAreThoseOfTheNamedSplit) {
+  TempDir dir;
+  const auto tokens = [&](const char* pre, const char* text) {
+    GgufBuilder b = tiny("llama");
+    b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", pre);
+    b.strings("tokenizer.ggml.tokens", {"1", "11", "1111", "a", "aa", "+", "+a", "a1"});
+    b.strings("tokenizer.ggml.merges", {"1 1", "11 11", "a 1", "+ a", "a a"});
+    return open(dir, b)->tokenizer()->encode(text, false);
+  };
+  EXPECT_THAT(tokens("gpt-2", "1111"), ElementsAre(2));
+  EXPECT_THAT(tokens("deepseek-v3", "1111"), ElementsAre(1, 0, 0));
+  EXPECT_THAT(tokens("deepseek-v3", "+a"), ElementsAre(6));
+  EXPECT_THAT(tokens("deepseek-llm", "1111"), ElementsAre(2));
+  EXPECT_THAT(tokens("deepseek-llm", "+a"), ElementsAre(5, 3));
+  EXPECT_THAT(tokens("deepseek-coder", "11"), ElementsAre(0, 0));
+  EXPECT_THAT(tokens("falcon", "1111"), ElementsAre(1, 0, 0));
+  EXPECT_THAT(tokens("cohere2moe", "1111"), ElementsAre(0, 1, 0));
+  EXPECT_THAT(tokens("qwen35", "aa11"), ElementsAre(4, 0, 0));
+}
+
 // The shared fixtures: real vocabularies, SentencePiece's among them.
 TEST(GgufTokenizer, SharedVocabulariesEqualTokenizerJson) {
   if (test::oracle_dir().empty()) GTEST_SKIP() << "no folder of shared fixtures (SLUICE_ORACLE)";
@@ -539,6 +604,22 @@ TEST(GgufTokenizer, ScoresDecideWhatIsJoined) {
                                    .number("tokenizer.ggml.add_bos_token", false))
                          ->tokenizer();
   EXPECT_THAT(plain->encode("a b", true), ElementsAre(4, 10, 5));
+}
+
+// Gemma 4's: SentencePiece's alphabet, and merges in the place of scores.
+TEST(GgufTokenizer, MergesMayStandInThePlaceOfScores) {
+  TempDir dir;
+  GgufBuilder b = tiny("llama");
+  b.string("tokenizer.ggml.model", "gemma4")
+      .strings("tokenizer.ggml.tokens",
+               {"<unk>", "<bos>", "a", "b", "ab", "\u2581", "\u2581ab", "<0x43>"})
+      .numbers<int32_t>("tokenizer.ggml.token_type", {2, 3, 1, 1, 1, 1, 1, 6})
+      .strings("tokenizer.ggml.merges", {"a b", "\u2581 ab"})
+      .number("tokenizer.ggml.bos_token_id", uint32_t{1});
+  const std::optional<Tokenizer> t = open(dir, b)->tokenizer();
+  ASSERT_TRUE(t);
+  EXPECT_THAT(t->encode("ab abC", true), ElementsAre(1, 4, 6, 7));
+  EXPECT_EQ(t->decode(std::vector<int32_t>{1, 4, 6, 7}, true), "ab abC");
 }
 
 TEST(GgufTokenizer, OddValuesAreNamed) {

@@ -56,6 +56,8 @@ ExpertsSpec dbrx_experts(const JsonFields& own, const std::string& name) {
                     .activation = activation,
                     .up = {expert + ".up", {stack(".w1", false), stack(".v1", false)}, false},
                     .down = {expert + ".down", {stack(".w2", true)}, false}};
+  for (const char* part : {".experts.gate_proj", ".experts.up_proj", ".experts.down_proj"})
+    experts.stacks_apart.push_back(name + part);
   return experts;
 }
 

@@ -152,15 +152,20 @@ void use_mla(const JsonFields& c, const MlaDefaults& defaults, const DecoderSpec
   const std::string name = layer.mixers.front().attention().name;
   const bool bias = read_boolean(c, "attention_bias", false);
   const NormParams norm{.eps = 1e-6F};  // whatever rms_norm_eps says
+  // Rows of each head: keys, then values.
+  const std::string kv_up = name + ".kv_b_proj";
+  const int64_t keys = read_size(c, "qk_nope_head_dim", defaults.nope_dim),
+                values = read_size(c, "v_head_dim", defaults.value_dim);
   MlaSpec mla{.name = name,
               .heads = layer.mixers.front().attention().heads.units(),
-              .nope_dim = read_size(c, "qk_nope_head_dim", defaults.nope_dim),
+              .nope_dim = keys,
               .rope_dim = model.ropes.front().dim,
-              .value_dim = read_size(c, "v_head_dim", defaults.value_dim),
+              .value_dim = values,
               .rank = read_size(c, "kv_lora_rank", defaults.rank),
               .kv_down = one_linear(name + ".kv_a_proj_with_mqa", bias),
               .kv_norm = {name + ".kv_a_layernorm", norm},
-              .kv_up = name + ".kv_b_proj",
+              .keys = {kv_up, {.group = keys, .stride = keys + values}},
+              .values = {kv_up, {.first = keys, .group = values, .stride = keys + values}},
               .output = one_linear(name + ".o_proj", bias)};
   if (!c.is_null("q_lora_rank"))
     mla.query_rank = c.integer_or("q_lora_rank", 0, kMaxWidth, defaults.query_rank);

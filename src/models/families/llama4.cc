@@ -58,6 +58,8 @@ ExpertsSpec llama4_experts(const JsonFields& c, const MlpSpec& mlp, int64_t widt
   stack_experts(experts, mlp.name + ".experts.gate_up_proj", mlp.name + ".experts.down_proj", true);
   for (PartSpec& part : experts.expert.up.parts) part.view.transposed = true;
   experts.expert.down.parts.front().view.transposed = true;
+  for (const char* part : {".experts.gate_proj", ".experts.up_proj", ".experts.down_proj"})
+    experts.stacks_apart.push_back(mlp.name + part);
   experts.shared = mlp_like(mlp, mlp.name + ".shared_expert", width);
   return experts;
 }

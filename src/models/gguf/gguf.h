@@ -21,19 +21,30 @@ std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path,
                                              std::span<const std::filesystem::path> mirrors,
                                              int ranks = 1);
 
-// An architecture of GGUF (general.architecture) and what it is on the hub: a row of the table in
-// gguf_architectures.cc.
+// An architecture of GGUF (general.architecture) and what it is on the hub: a row of a table in
+// architectures/.
 struct GgufKey {
   std::string_view key;         // after "ARCHITECTURE."
-  std::string_view config_key;  // of config.json
+  std::string_view config_key;  // of config.json; "OBJECT.KEY" for a key of an object there
 };
 // The end of a tensor's name on the hub: that of the file (".weight", ".bias"), the same for a
-// vector that is a matrix of one row there, for a matrix here that is a vector there or for a
-// convolution's matrix that has one more dimension there, or nothing, for a vector there, too. A
+// vector that is a matrix of one row there, for a matrix here that is a vector there, for a
+// convolution's matrix that has one more dimension there or for heads' matrices that lie below one
+// another there, or nothing, for a vector there, too, or ".weight", which the file has not. Else a
 // name without an end here has none there.
-enum class GgufNameEnd : uint8_t { same, one_row, vector, convolution, none, vector_alone };
+enum class GgufNameEnd : uint8_t {
+  same,
+  one_row,
+  vector,
+  convolution,
+  heads,
+  none,
+  vector_alone,
+  weight
+};
 struct GgufName {
-  std::string_view name;  // without ".weight" or ".bias"; of a layer: after "blk.N."
+  // Without ".weight" or ".bias", or a whole name with another end; of a layer: after "blk.N.".
+  std::string_view name;
   // "{}" stands for the layer's number; "{e}", here and above, for the expert's.
   std::string_view hub_name;
   GgufNameEnd end = GgufNameEnd::same;
@@ -49,13 +60,46 @@ struct GgufQuotient {
   std::string_view whole;  // after "ARCHITECTURE.", both
   std::string_view by;
 };
-// A boolean of config.json: whether a layer has the tensor.
+// A size of config.json: a key's value less another's.
+struct GgufDifference {
+  std::string_view config_key;
+  std::string_view whole;  // after "ARCHITECTURE.", both
+  std::string_view less;
+};
+// Names of config.json, one for each layer: of those whose number is not 0, and of the others.
+struct GgufFlags {
+  std::string_view key;  // after "ARCHITECTURE."
+  std::string_view config_key;
+  std::string_view set;
+  std::string_view unset;
+};
+// Floats of the metadata, one for each layer, which are tensors of one element on the hub.
+struct GgufFloats {
+  std::string_view key;
+  std::string_view hub_name;  // as of GgufName
+};
+// A boolean of config.json: whether a layer has the tensor, and has not another one.
 struct GgufSign {
   std::string_view tensor;  // after "blk.N."
   std::string_view config_key;
+  std::string_view without = {};
 };
-// A width of config.json, where no key has it: the outputs of a layer's tensor.
-using GgufWidth = GgufSign;
+// A size of config.json, where no key has it: the outputs of a tensor, or of a layer's.
+struct GgufWidth {
+  std::string_view tensor;
+  std::string_view config_key;
+};
+// Names of the types of layers: of those with KV heads, of the others, and where some layers have
+// no MLP, of those with one.
+struct GgufLayerTypes {
+  std::string_view attending;
+  std::string_view others;
+  std::string_view mlp = {};
+  // The place in config.json of each type, or of the period of the layers that attend, beside the
+  // first one's.
+  std::string_view config_key = "layer_types";
+  std::string_view offset_key = {};
+};
 // The function of a router's scores, as expert_gating_func has it; none: there are no experts.
 enum class GgufScores : uint8_t { none, softmax, sigmoid };
 struct GgufArchitecture {
@@ -65,19 +109,27 @@ struct GgufArchitecture {
   std::vector<GgufKey> keys;
   std::vector<GgufName> names;
   SourceFacts facts;
-  std::string_view rotated_key = "partial_rotary_factor";  // of config.json
+  // The key of config.json that has the rotated part of a head; empty: none has.
+  std::string_view rotated_key = "partial_rotary_factor";
   // Scores are divided by sqrt(query_pre_attn_scalar), of which no key tells: in the model with so
   // many layers it is hidden_size / heads, in others the size of a head. 0: config.json has none.
   int64_t deepest = 0;
-  // A key that is true or above 0; such rows come before others of the name.
+  // A key that is true or above 0, or a layer's tensor; such rows come before others of the name.
   std::string_view only_with = {};
+  std::string_view only_with_tensor = {};
   GgufScores scores = GgufScores::none;
   std::vector<GgufValue> values = {};
   std::vector<GgufSign> signs = {};
   std::vector<GgufWidth> widths = {};
   std::vector<GgufQuotient> quotients = {};
-  // The type of layers without KV heads, as layer_types has it; empty: all have some.
-  std::string_view without_kv_heads = {};
+  std::vector<GgufDifference> differences = {};
+  std::vector<GgufFloats> floats = {};
+  std::vector<GgufFlags> flags = {};
+  std::optional<GgufLayerTypes> layer_types = {};  // nullopt: all have KV heads
+  // Sets what else follows from the file's fields.
+  void (*derive)(const JsonFields& fields, Json& config) = nullptr;
+  bool layer_config = false;  // sizes of layers are in per_layer_config
+  double log_multiplier = 1;  // factor of yarn's mscale in rope.scaling.yarn_log_multiplier
 };
 inline constexpr std::string_view kGgufFrequencyBase = "rope.freq_base";
 const std::vector<GgufArchitecture>& gguf_architectures();
@@ -88,7 +140,9 @@ struct RopeFactors {
   std::vector<double> long_ones;
 };
 // Throws Error(refused) that names the known ones.
-const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header);
+const GgufArchitecture& find_gguf_architecture(const io::GgufCheckpoint& checkpoint);
+// Tells whether a layer has the tensor `rest`, "blk.N.REST".
+bool has_in_a_layer(const io::GgufCheckpoint& checkpoint, std::string_view rest);
 // The metadata in the form of config.json.
 Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint& checkpoint,
                  const RopeFactors& factors);
@@ -97,9 +151,25 @@ LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::Gg
 // Ids of the tokens that end a text: those that keys name, then those that are known by their texts
 // (gguf_end_tokens.cc).
 std::vector<int64_t> gguf_end_ids(const io::GgufHeader& header);
+// Takes off the tensors of layers behind the model's own, which predict further tokens.
+void leave_out_further_layers(const GgufArchitecture& architecture, const io::GgufHeader& header,
+                              std::vector<io::StoredTensor>& tensors);
+// The tensors of GgufArchitecture::floats, which lie in the first file's metadata.
+std::vector<io::StoredTensor> gguf_floats(const GgufArchitecture& architecture,
+                                          const io::GgufHeader& header);
 // Gives a tensor the hub's name; it keeps its own where the architecture has none.
 void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& tensor);
 
+// A way to split text before byte-level encoding (gguf_splits.cc).
+struct GgufSplit {
+  std::span<const std::string_view> patterns = {};  // one after another; none: GPT-2's own
+  bool single_digits = false;
+  bool ignore_merges = false;
+  bool nfc = false;
+  bool add_bos = false;  // where the file does not say
+};
+// That of tokenizer.ggml.pre. Throws Error(refused) that names the known ones.
+const GgufSplit& find_gguf_split(const JsonFields& fields);
 // tokenizer.ggml.* (gguf_tokenizer.cc); nullopt where the file has none.
 std::optional<Tokenizer> gguf_tokenizer(const io::GgufHeader& header);
 

@@ -13,7 +13,8 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kKvHeads = "attention.head_count_kv", kMlpWidth = "feed_forward_length";
+constexpr std::string_view kKvHeads = "attention.head_count_kv", kMlpWidth = "feed_forward_length",
+                           kWindowPattern = "attention.sliding_window_pattern";
 
 const io::StoredTensor* find_tensor(const io::GgufCheckpoint& checkpoint, std::string_view name) {
   auto found = std::ranges::find(checkpoint.tensors, name, &io::StoredTensor::name);
@@ -25,14 +26,29 @@ bool is_in_a_layer(std::string_view name, std::string_view rest) {
   const size_t dot = name.starts_with("blk.") ? name.find('.', 4) : std::string_view::npos;
   return dot != std::string_view::npos && name.substr(dot + 1) == rest;
 }
-bool has_in_a_layer(const io::GgufCheckpoint& checkpoint, std::string_view rest) {
+
+// Tells whether a layer has the tensor of a sign, and not the other one.
+bool holds(const io::GgufCheckpoint& checkpoint, const GgufSign& sign) {
   return std::ranges::any_of(checkpoint.tensors, [&](const io::StoredTensor& tensor) {
-    return is_in_a_layer(tensor.name, rest);
+    if (tensor.name == sign.tensor) return true;
+    if (!is_in_a_layer(tensor.name, sign.tensor)) return false;
+    if (sign.without.empty()) return true;
+    const size_t layer = tensor.name.size() - sign.tensor.size();
+    return find_tensor(checkpoint, tensor.name.substr(0, layer) + std::string(sign.without)) ==
+           nullptr;
   });
 }
 
-void set_scaling(const JsonFields& fields, const std::string& prefix, const RopeFactors& factors,
-                 Json& config) {
+// The place of a key, which may be in an object: "OBJECT.KEY".
+Json& place_of(Json& config, std::string_view key) {
+  const size_t dot = key.find('.');
+  if (dot == std::string_view::npos) return config[std::string(key)];
+  return place_of(config[std::string(key.substr(0, dot))], key.substr(dot + 1));
+}
+
+void set_scaling(const JsonFields& fields, const GgufArchitecture& architecture,
+                 const RopeFactors& factors, Json& config) {
+  const std::string prefix = std::string(architecture.name) + ".";
   const std::string at = prefix + "rope.scaling.", older = prefix + "rope.scale_linear";
   const bool has_factors = !factors.long_ones.empty() || !factors.short_ones.empty();
   // A factor without a type is linear; its key was another one before there were types. 0: none.
@@ -48,10 +64,13 @@ void set_scaling(const JsonFields& fields, const std::string& prefix, const Rope
     if (fields.has(full.c_str())) scaling[config_key] = fields.raw(full.c_str());
   };
   take("attn_factor", "attention_factor");
+  take("yarn_attn_factor", "attention_factor");
   take("yarn_beta_fast", "beta_fast");
   take("yarn_beta_slow", "beta_slow");
-  take("yarn_log_multiplier", "mscale");
-  take("yarn_log_multiplier", "mscale_all_dim");
+  const std::string multiplier = at + "yarn_log_multiplier";
+  if (fields.has(multiplier.c_str()))
+    scaling["mscale"] = scaling["mscale_all_dim"] =
+        fields.number(multiplier.c_str()) / architecture.log_multiplier;
   const std::string temperature = prefix + "attention.temperature_scale";
   if (fields.has(temperature.c_str()))
     scaling["llama_4_scaling_beta"] = fields.raw(temperature.c_str());
@@ -74,11 +93,11 @@ int64_t head_size(const JsonFields& made) {
 void set_rotated(const JsonFields& fields, const std::string& prefix, std::string_view key,
                  Json& config) {
   const std::string name = prefix + "rope.dimension_count";
-  if (!fields.has(name.c_str()) || !config.contains("num_attention_heads")) return;
+  if (key.empty() || !fields.has(name.c_str()) || !config.contains("num_attention_heads")) return;
   const int64_t head = head_size(JsonFields(config, fields.where()));
   const int64_t rotated = fields.integer(name.c_str(), 1, kMaxWidth);
   if (rotated != head)
-    config[std::string(key)] = static_cast<double>(rotated) / static_cast<double>(head);
+    place_of(config, key) = static_cast<double>(rotated) / static_cast<double>(head);
 }
 
 void set_score_divisor(const JsonFields& fields, int64_t deepest, Json& config) {
@@ -96,6 +115,15 @@ const char* torch_dtype(const io::GgufCheckpoint& checkpoint) {
   const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight");
   if (table != nullptr && table->dtype == DType::f16) return "float16";
   return table != nullptr && table->dtype == DType::f32 ? "float32" : "bfloat16";
+}
+
+// Layers that predict further tokens, which stand behind the others and are counted among them.
+int64_t more_layers(const JsonFields& fields, const std::string& architecture, int64_t layers) {
+  return fields.integer_or((architecture + ".nextn_predict_layers").c_str(), 0, layers - 1, 0);
+}
+int64_t own_layers(const JsonFields& fields, const std::string& architecture) {
+  const int64_t layers = fields.integer((architecture + ".block_count").c_str(), 1, kMaxLayers);
+  return layers - more_layers(fields, architecture, layers);
 }
 
 // The integers of an array with one for each layer; empty: there is no such array.
@@ -116,6 +144,7 @@ std::vector<int64_t> layer_numbers(const io::GgufHeader& header, const std::stri
            4 * kMaxWidth);
     whole.push_back(static_cast<int64_t>(number));
   }
+  whole.resize(static_cast<size_t>(own_layers(fields, architecture)));
   return whole;
 }
 
@@ -123,30 +152,65 @@ bool all_equal(const std::vector<int64_t>& numbers) {
   return std::ranges::all_of(numbers, [&](int64_t n) { return n == numbers.front(); });
 }
 
-// Sets the layers' types by their KV heads, and their number where there are any.
-void set_attending(const JsonFields& fields, const GgufArchitecture& architecture,
-                   const std::vector<int64_t>& kv_heads, Json& config) {
-  if (kv_heads.empty() || architecture.without_kv_heads.empty()) return;
+// Sets the types of layers by their KV heads and widths, and the number of KV heads.
+void set_layer_types(const JsonFields& fields, const GgufArchitecture& architecture,
+                     const io::GgufHeader& header, Json& config) {
+  const std::string name(architecture.name);
+  const std::vector<int64_t> kv_heads = layer_numbers(header, name, kKvHeads);
+  if (kv_heads.empty() || !architecture.layer_types) return;
+  const GgufLayerTypes& as = *architecture.layer_types;
+  const std::vector<int64_t> widths = layer_numbers(header, name, kMlpWidth);
   const int64_t most = std::ranges::max(kv_heads);
-  Json& types = config["layer_types"] = Json::array();
-  for (int64_t count : kv_heads) {
-    if (count != 0 && count != most)
+  Json types = Json::array();
+  std::vector<int64_t> attending;
+  for (size_t l = 0; l < kv_heads.size(); ++l) {
+    if (kv_heads[l] != 0 && kv_heads[l] != most)
       fail(ErrorKind::refused, "{}: {}.{} has {} and {}, which is not supported", fields.where(),
-           architecture.name, kKvHeads, count, most);
-    types.push_back(count > 0 ? "full_attention" : architecture.without_kv_heads);
+           name, kKvHeads, kv_heads[l], most);
+    const bool is_mlp = !as.mlp.empty() && !widths.empty() && widths[l] > 0;
+    types.push_back(kv_heads[l] > 0 ? as.attending : is_mlp ? as.mlp : as.others);
+    if (kv_heads[l] > 0) attending.push_back(static_cast<int64_t>(l));
   }
   config["num_key_value_heads"] = std::max<int64_t>(most, 1);
+  const std::string key(as.config_key);
+  if (as.offset_key.empty()) {
+    config[key] = std::move(types);
+  } else if (!attending.empty()) {
+    const int64_t first = attending[0];
+    config[std::string(as.offset_key)] = first;
+    config[key] = attending.size() > 1 ? attending[1] - first : std::ssize(kv_heads);
+  }
+}
+
+// Sets what each layer has of its own.
+void set_layer_config(const JsonFields& fields, const GgufArchitecture& architecture,
+                      const io::GgufHeader& header, Json& config) {
+  if (!architecture.layer_config) return;
+  const std::string name(architecture.name);
+  const std::vector<int64_t> kv_heads = layer_numbers(header, name, kKvHeads),
+                             widths = layer_numbers(header, name, kMlpWidth),
+                             sliding = layer_numbers(header, name, kWindowPattern);
+  const auto size = [&](const char* key) {
+    return fields.integer((name + key).c_str(), 1, kMaxWidth);
+  };
+  Json& all = config["per_layer_config"] = Json::object();
+  for (int64_t l = 0; l < own_layers(fields, name); ++l) {
+    const auto at = static_cast<size_t>(l);
+    Json& own = all[std::to_string(l)] = Json::object();
+    if (!kv_heads.empty()) own["num_key_value_heads"] = kv_heads[at];
+    if (!widths.empty()) own["intermediate_size"] = widths[at];
+    if (!sliding.empty() && sliding[at] == 0) own["head_dim"] = size(".attention.key_length");
+  }
 }
 
 // Sets the layers' windows: a value for each, or a number of layers of which the last has none.
 void set_windows(const JsonFields& fields, const io::GgufHeader& header,
                  const std::string& architecture, Json& config) {
-  constexpr const char* kPattern = "attention.sliding_window_pattern";
-  std::vector<int64_t> sliding = layer_numbers(header, architecture, kPattern);
-  const std::string key = fmt::format("{}.{}", architecture, kPattern);
+  std::vector<int64_t> sliding = layer_numbers(header, architecture, kWindowPattern);
+  const std::string key = fmt::format("{}.{}", architecture, kWindowPattern);
   if (fields.has(key.c_str()) && fields.raw(key.c_str()).is_number()) {
     const int64_t each = fields.integer(key.c_str(), 0, kMaxLayers);
-    const int64_t layers = fields.integer((architecture + ".block_count").c_str(), 1, kMaxLayers);
+    const int64_t layers = own_layers(fields, architecture);
     for (int64_t l = 1; l <= layers; ++l) sliding.push_back(each == 0 || l % each != 0 ? 1 : 0);
   }
   if (sliding.empty() || !config.contains("sliding_window")) return;
@@ -154,21 +218,21 @@ void set_windows(const JsonFields& fields, const io::GgufHeader& header,
   for (int64_t has : sliding) types.push_back(has != 0 ? "sliding_attention" : "full_attention");
 }
 
-// Layers that predict further tokens are counted among the layers, and stand behind them.
-void take_off_more_layers(Json& config) {
-  constexpr const char *kLayers = "num_hidden_layers", *kMore = "num_nextn_predict_layers";
-  if (!config.contains(kMore) || !config.contains(kLayers)) return;
-  const JsonFields made(config, "its metadata");
-  const int64_t layers = made.integer(kLayers, 1, kMaxLayers);
-  config[kLayers] = layers - made.integer(kMore, 0, layers - 1);
+void set_flags(const io::GgufHeader& header, const std::string& architecture, const GgufFlags& row,
+               Json& config) {
+  const std::vector<int64_t> numbers = layer_numbers(header, architecture, row.key);
+  if (numbers.empty()) return;
+  Json& names = config[std::string(row.config_key)] = Json::array();
+  for (int64_t number : numbers) names.push_back(number != 0 ? row.set : row.unset);
 }
 
-// A width of experts, where no key says it.
+// A size that no key says.
 void set_width(const io::GgufCheckpoint& checkpoint, const GgufWidth& row, Json& config) {
   const std::string key(row.config_key);
   if (config.contains(key)) return;
   for (const io::StoredTensor& tensor : checkpoint.tensors) {
-    if (!is_in_a_layer(tensor.name, row.tensor) || tensor.shape.size() < 2) continue;
+    const bool is_it = tensor.name == row.tensor || is_in_a_layer(tensor.name, row.tensor);
+    if (!is_it || tensor.shape.size() < 2) continue;
     config[key] = tensor.shape[tensor.shape.size() - 2];
     return;
   }
@@ -184,6 +248,14 @@ void set_quotient(const JsonFields& fields, const std::string& prefix, const Ggu
     fail(ErrorKind::refused, "{}: {} ({}) does not divide {} ({})", fields.where(), by, parts,
          whole, size);
   config[std::string(row.config_key)] = size / parts;
+}
+
+void set_difference(const JsonFields& fields, const std::string& prefix, const GgufDifference& row,
+                    Json& config) {
+  const std::string whole = prefix + std::string(row.whole), less = prefix + std::string(row.less);
+  if (!fields.has(whole.c_str()) || !fields.has(less.c_str())) return;
+  const int64_t size = fields.integer(whole.c_str(), 1, kMaxWidth);
+  config[std::string(row.config_key)] = size - fields.integer(less.c_str(), 0, size - 1);
 }
 
 // Refuses what a router's keys say and the family's experts have not.
@@ -217,15 +289,28 @@ void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
 
 }  // namespace
 
-const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header) {
-  const JsonFields fields(header.values, io::printable(header.file.path.string()));
+bool has_in_a_layer(const io::GgufCheckpoint& checkpoint, std::string_view rest) {
+  return holds(checkpoint, {.tensor = rest, .config_key = {}});
+}
+
+const GgufArchitecture& find_gguf_architecture(const io::GgufCheckpoint& checkpoint) {
+  const JsonFields fields(checkpoint.header.values,
+                          io::printable(checkpoint.header.file.path.string()));
+  const std::string type = fields.string_or("general.type", "model");
+  if (type != "model")
+    fail(ErrorKind::refused,
+         "{}: general.type is {}, which is not supported; give the file of the language model",
+         fields.where(), io::printable(type));
   const std::string name = fields.string("general.architecture");
-  const auto fits = [&](const GgufArchitecture& a) {
-    if (a.name != name) return false;
-    const std::string key = fmt::format("{}.{}", name, a.only_with);
-    if (a.only_with.empty() || !fields.has(key.c_str())) return a.only_with.empty();
+  const auto is_set = [&](std::string_view only_with) {
+    const std::string key = fmt::format("{}.{}", name, only_with);
+    if (!fields.has(key.c_str())) return false;
     return fields.raw(key.c_str()).is_boolean() ? fields.boolean_or(key.c_str(), false)
                                                 : fields.number_or(key.c_str(), 0) > 0;
+  };
+  const auto fits = [&](const GgufArchitecture& a) {
+    return a.name == name && (a.only_with.empty() || is_set(a.only_with)) &&
+           (a.only_with_tensor.empty() || has_in_a_layer(checkpoint, a.only_with_tensor));
   };
   const std::vector<GgufArchitecture>& all = gguf_architectures();
   auto found = std::ranges::find_if(all, fits);
@@ -249,9 +334,9 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
               {"torch_dtype", torch_dtype(checkpoint)},
               {"tie_word_embeddings", find_tensor(checkpoint, "output.weight") == nullptr}};
   for (const GgufValue& row : architecture.values)
-    config[std::string(row.config_key)] = Json::parse(row.json);
+    place_of(config, row.config_key) = Json::parse(row.json);
   for (const GgufSign& row : architecture.signs)
-    config[std::string(row.config_key)] = has_in_a_layer(checkpoint, row.tensor);
+    config[std::string(row.config_key)] = holds(checkpoint, row);
   for (const GgufKey& row : architecture.keys) {
     const std::string key = prefix + std::string(row.key);
     const std::vector<int64_t> of_layers =
@@ -261,25 +346,32 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
       if (!may_differ && !all_equal(of_layers))
         fail(ErrorKind::refused, "{}: {} differs from layer to layer, which is not supported",
              fields.where(), key);
-      config[std::string(row.config_key)] = of_layers.front();
+      place_of(config, row.config_key) =
+          row.key == kMlpWidth ? std::ranges::max(of_layers) : of_layers.front();
     } else if (fields.has(key.c_str())) {
-      config[std::string(row.config_key)] = fields.raw(key.c_str());
+      place_of(config, row.config_key) = fields.raw(key.c_str());
     } else if (row.key == kGgufFrequencyBase) {
-      config[std::string(row.config_key)] = 10000;  // the format's default, not the class's
+      place_of(config, row.config_key) = 10000;  // the format's default, not the class's
     }
   }
-  set_attending(fields, architecture,
-                layer_numbers(checkpoint.header, std::string(architecture.name), kKvHeads), config);
+  set_layer_types(fields, architecture, checkpoint.header, config);
+  set_layer_config(fields, architecture, checkpoint.header, config);
   // Converters do not agree on vocab_size; the table's rows are what there is.
   if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
     config["vocab_size"] = table->shape.rows();
-  take_off_more_layers(config);
+  if (config.contains("num_hidden_layers"))
+    config["num_hidden_layers"] = own_layers(fields, std::string(architecture.name));
   for (const GgufWidth& row : architecture.widths) set_width(checkpoint, row, config);
   for (const GgufQuotient& row : architecture.quotients) set_quotient(fields, prefix, row, config);
+  for (const GgufDifference& row : architecture.differences)
+    set_difference(fields, prefix, row, config);
   set_windows(fields, checkpoint.header, std::string(architecture.name), config);
-  set_scaling(fields, prefix, factors, config);
+  for (const GgufFlags& row : architecture.flags)
+    set_flags(checkpoint.header, std::string(architecture.name), row, config);
+  set_scaling(fields, architecture, factors, config);
   set_rotated(fields, prefix, architecture.rotated_key, config);
   set_score_divisor(fields, architecture.deepest, config);
+  if (architecture.derive != nullptr) architecture.derive(fields, config);
   const std::vector<int64_t> ids = gguf_end_ids(checkpoint.header);
   if (!ids.empty()) config["eos_token_id"] = ids;
   return config;
@@ -288,13 +380,56 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
 LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::GgufHeader& header) {
   const std::string name(architecture.name);
   LayerCounts counts;
+  if (architecture.layer_config) return counts;
   for (const auto& [key, to] :
        {std::pair{kKvHeads, &counts.kv_heads}, {kMlpWidth, &counts.mlp_widths}}) {
-    if (key == kKvHeads && !architecture.without_kv_heads.empty()) continue;
+    const auto& types = architecture.layer_types;
+    if (types && (key == kKvHeads || !types->mlp.empty())) continue;
     const std::vector<int64_t> numbers = layer_numbers(header, name, key);
     if (!all_equal(numbers)) to->assign(numbers.begin(), numbers.end());
   }
   return counts;
+}
+
+void leave_out_further_layers(const GgufArchitecture& architecture, const io::GgufHeader& header,
+                              std::vector<io::StoredTensor>& tensors) {
+  const JsonFields fields(header.values, io::printable(header.file.path.string()));
+  const std::string name(architecture.name);
+  if (more_layers(fields, name, kMaxLayers) == 0) return;
+  const int64_t own = own_layers(fields, name);
+  std::erase_if(tensors, [&](const io::StoredTensor& tensor) {
+    const std::string_view begin = "blk.", all = tensor.name;
+    if (!all.starts_with(begin)) return false;
+    int64_t layer = 0;
+    std::from_chars(all.data() + begin.size(), all.data() + all.size(), layer);
+    return layer >= own;
+  });
+}
+
+std::vector<io::StoredTensor> gguf_floats(const GgufArchitecture& architecture,
+                                          const io::GgufHeader& header) {
+  const JsonFields fields(header.values, io::printable(header.file.path.string()));
+  std::vector<io::StoredTensor> tensors;
+  for (const GgufFloats& row : architecture.floats) {
+    const auto found = header.arrays.find(row.key);
+    const int64_t layers = own_layers(fields, std::string(architecture.name));
+    if (found == header.arrays.end() || found->second.type != io::GgufType::f32 ||
+        std::cmp_less(found->second.count, layers))
+      fail(ErrorKind::refused, "{}: {} must be {} numbers of float32", fields.where(), row.key,
+           layers);
+    for (int64_t l = 0; l < layers; ++l) {
+      std::string name(row.hub_name);
+      name.replace(name.find("{}"), 2, std::to_string(l));
+      const uint64_t at = found->second.offset + static_cast<uint64_t>(l) * sizeof(float);
+      tensors.push_back({.name = std::move(name),
+                         .dtype = DType::f32,
+                         .shape = Shape{1},
+                         .file = 0,
+                         .offset = at,
+                         .bytes = sizeof(float)});
+    }
+  }
+  return tensors;
 }
 
 void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& tensor) {
@@ -305,7 +440,9 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
     layer = rest.substr(4, dot - 4);
     rest = rest.substr(dot + 1);
   }
-  const size_t dot = std::min(rest.rfind('.'), rest.size());
+  const bool is_whole =
+      std::ranges::find(architecture.names, rest, &GgufName::name) != architecture.names.end();
+  const size_t dot = is_whole ? rest.size() : std::min(rest.rfind('.'), rest.size());
   std::string name(rest.substr(0, dot));
   // Older files have a tensor for each expert: "ffn_up.N.weight".
   const size_t number = name.find_last_not_of("0123456789") + 1;
@@ -316,7 +453,7 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
   auto found = std::ranges::find(architecture.names, name, &GgufName::name);
   if (found == architecture.names.end()) return;
   const bool alone = found->end == GgufNameEnd::none || found->end == GgufNameEnd::vector_alone;
-  if (dot == rest.size() && !alone) return;
+  if (dot == rest.size() && !alone && found->end != GgufNameEnd::weight) return;
   std::string hub(found->hub_name);
   const auto put = [&](std::string_view place, std::string_view value) {
     const size_t at = hub.find(place);
@@ -325,14 +462,23 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
     return true;
   };
   if (!put("{}", layer) || !put("{e}", expert)) return;
-  if (!alone) hub += rest.substr(dot);
+  if (found->end == GgufNameEnd::weight) {
+    hub += ".weight";
+  } else if (!alone) {
+    hub += rest.substr(dot);
+  }
   tensor.name = std::move(hub);
   if (found->end == GgufNameEnd::one_row && tensor.shape.size() == 1)
     tensor.shape = Shape{1, tensor.shape[0]};
   const bool flat = found->end == GgufNameEnd::vector || found->end == GgufNameEnd::vector_alone;
   if (flat && tensor.shape.elements()) tensor.shape = Shape{*tensor.shape.elements()};
-  if (found->end == GgufNameEnd::convolution && tensor.shape.size() == 2)
-    tensor.shape = Shape{tensor.shape[0], 1, tensor.shape[1]};
+  if (found->end == GgufNameEnd::convolution && tensor.shape.elements() &&
+      tensor.shape.size() > 1) {
+    const int64_t width = tensor.shape[tensor.shape.size() - 1];
+    tensor.shape = Shape{*tensor.shape.elements() / width, 1, width};
+  }
+  if (found->end == GgufNameEnd::heads && tensor.shape.size() == 3)
+    tensor.shape = Shape{tensor.shape[0] * tensor.shape[1], tensor.shape[2]};
 }
 
 }  // namespace sluice

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "io/checkpoint/read_tensors.h"
@@ -32,7 +34,7 @@ class GgufSource : public ModelSource {
   GgufSource(const fs::path& path, std::span<const fs::path> mirrors, int ranks)
       : ranks_(ranks),
         checkpoint_(io::open_gguf(path, mirrors)),
-        architecture_(find_gguf_architecture(checkpoint_.header)),
+        architecture_(find_gguf_architecture(checkpoint_)),
         name_(io::printable(checkpoint_.header.file.path.string())) {}
 
   std::string_view config_name() const override { return name_; }
@@ -60,7 +62,9 @@ class GgufSource : public ModelSource {
 
 io::CheckpointIndex GgufSource::index() const {
   std::vector<io::StoredTensor> tensors = checkpoint_.tensors;
+  leave_out_further_layers(architecture_, checkpoint_.header, tensors);
   for (io::StoredTensor& tensor : tensors) rename_gguf_tensor(architecture_, tensor);
+  std::ranges::move(gguf_floats(architecture_, checkpoint_.header), std::back_inserter(tensors));
   io::CheckpointIndex index(checkpoint_.files, std::move(tensors), {});
   for (const io::FileCopy& copy : checkpoint_.copies) index.add_copy(copy);
   index.set_ranks(ranks_);
@@ -70,6 +74,7 @@ io::CheckpointIndex GgufSource::index() const {
 SourceFacts GgufSource::facts() const {
   SourceFacts facts = architecture_.facts;
   facts.layers = gguf_layer_counts(architecture_, checkpoint_.header);
+  facts.latent_parts = has_in_a_layer(checkpoint_, "attn_k_b.weight");
   facts.rope_factors = read_floats(index(), "rope_freqs.weight");
   return facts;
 }

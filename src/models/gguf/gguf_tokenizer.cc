@@ -1,15 +1,11 @@
 // The tokenizer that a GGUF file carries, as a tokenizer.json: `model` llama is SentencePiece's
-// byte-pair encoding, whose scores are turned into merges; `model` gpt2 is byte-level, and `pre`
-// names how its text is split first.
-#include <fmt/ranges.h>
-
+// byte-pair encoding, whose scores are turned into merges, and `model` gemma4 the same with merges;
+// `model` gpt2 is byte-level, and `pre` names how its text is split first (gguf_splits.cc).
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "io/file.h"
 #include "src/base/error.h"
-#include "src/base/log.h"
 #include "src/models/gguf/gguf.h"
 #include "src/text/conversion.h"
 #include "src/text/sentence_piece.h"
@@ -27,64 +23,6 @@ constexpr std::string_view kSpace = "\u2581";  // SentencePiece's
 // tokenizer.ggml.token_type
 enum class TokenType : int { normal = 1, unknown, control, user_defined, unused, byte };
 
-// A way to split text before byte-level encoding; the patterns are those of the models' own
-// tokenizer.json.
-struct PreKind {
-  std::string_view pattern = {};  // empty: GPT-2's own
-  bool single_digits = false;
-  bool ignore_merges = false;
-  bool nfc = false;
-  bool add_bos = false;  // where the file does not say
-};
-struct PreName {
-  std::string_view name;
-  PreKind kind;
-};
-constexpr PreKind kOfLlama3{
-    .pattern = split_patterns::kThreeDigits, .ignore_merges = true, .add_bos = true};
-constexpr PreKind kOfQwen2{.pattern = split_patterns::kOneDigit, .nfc = true};
-constexpr auto kPreNames = std::to_array<PreName>({
-    {"gpt-2", {}},
-    {"phi-2", {}},
-    {"olmo", {}},
-    {"mpt", {}},
-    {"starcoder", {.single_digits = true}},
-    {"refact", {.single_digits = true}},
-    {"smollm", {.single_digits = true}},
-    {"command-r", {.single_digits = true}},
-    {"exaone", {.single_digits = true}},
-    {"llama-bpe", kOfLlama3},
-    {"llama3", kOfLlama3},
-    {"llama-v3", kOfLlama3},
-    {"dbrx", {.pattern = split_patterns::kThreeDigits}},
-    {"smaug-bpe", {.pattern = split_patterns::kThreeDigits}},
-    {"glm4", {.pattern = split_patterns::kThreeDigits}},
-    {"chatglm-bpe", {.pattern = split_patterns::kThreeDigits}},
-    {"qwen2", kOfQwen2},
-    {"stablelm2", {.pattern = split_patterns::kOneDigit}},
-    {"hunyuan", {.pattern = split_patterns::kOneDigit}},
-    {"deepseek-r1-qwen", {.pattern = split_patterns::kOneDigit}},
-    {"tekken", {.pattern = split_patterns::kCasedOneDigit, .ignore_merges = true, .add_bos = true}},
-    {"gpt-4o", {.pattern = split_patterns::kCasedThreeDigits}},
-    {"minimax-m2", {.pattern = split_patterns::kCasedThreeDigits}},
-});
-
-const PreKind& find_pre_kind(const JsonFields& fields) {
-  constexpr const char* kKey = "tokenizer.ggml.pre";
-  std::string name = fields.string_or(kKey, "default");
-  if (name == "default") {
-    log::warning("{}: {} does not say how text is split; GPT-2's way is taken", fields.where(),
-                 kKey);
-    name = "gpt-2";
-  }
-  auto found = std::ranges::find(kPreNames, name, &PreName::name);
-  if (found != kPreNames.end()) return found->kind;
-  std::vector<std::string_view> known;
-  for (const PreName& p : kPreNames) known.push_back(p.name);
-  fail(ErrorKind::refused, "{}: unknown {} {}; known: {}", fields.where(), kKey,
-       io::printable(name), fmt::join(known, ", "));
-}
-
 // Makes a tokenizer.json of the metadata.
 class Conversion {
  public:
@@ -97,7 +35,7 @@ class Conversion {
   void read_tokens();
   std::vector<double> numbers(const char* key) const;
   void byte_level();
-  void sentence_piece();
+  void sentence_piece(bool has_merges);
   void read_merges();
   void merges_of_scores();
   void add_tokens();
@@ -149,20 +87,20 @@ Json Conversion::special_token(const char* key) const {
 }
 
 void Conversion::byte_level() {
-  const PreKind& pre = find_pre_kind(fields_);
-  file_.config["model"] = {{"type", "BPE"}, {"ignore_merges", pre.ignore_merges}};
+  const GgufSplit& split = find_gguf_split(fields_);
+  file_.config["model"] = {{"type", "BPE"}, {"ignore_merges", split.ignore_merges}};
   read_merges();
   Json steps = Json::array();
-  if (pre.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (!pre.pattern.empty()) steps.push_back(split_by(pre.pattern));
+  if (split.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  for (std::string_view pattern : split.patterns) steps.push_back(split_by(pattern));
   steps.push_back(
       {{"type", "ByteLevel"},
        {"add_prefix_space", fields_.boolean_or("tokenizer.ggml.add_space_prefix", false)},
-       {"use_regex", pre.pattern.empty()}});
+       {"use_regex", split.patterns.empty()}});
   file_.config["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
-  if (pre.nfc) file_.config["normalizer"] = {{"type", "NFC"}};
+  if (split.nfc) file_.config["normalizer"] = {{"type", "NFC"}};
   file_.config["decoder"] = {{"type", "ByteLevel"}};
-  add_post_processor(pre.add_bos);
+  add_post_processor(split.add_bos);
 }
 
 void Conversion::read_merges() {
@@ -178,14 +116,14 @@ void Conversion::read_merges() {
   });
 }
 
-void Conversion::sentence_piece() {
+void Conversion::sentence_piece(bool has_merges) {
   Json model{{"type", "BPE"}, {"byte_fallback", true}, {"fuse_unk", true}};
   for (size_t id = 0; id < types_.size(); ++id)
     if (type(id) == TokenType::unknown) model["unk_token"] = file_.tokens[id];
   file_.config["model"] = model;
-  merges_of_scores();
-  use_sentence_piece_rules({.prefix = fields_.boolean_or("tokenizer.ggml.add_space_prefix", true)},
-                           file_.config);
+  has_merges ? read_merges() : merges_of_scores();
+  const bool prefix = fields_.boolean_or("tokenizer.ggml.add_space_prefix", !has_merges);
+  use_sentence_piece_rules({.prefix = prefix}, file_.config);
   add_post_processor(true);
 }
 
@@ -230,9 +168,12 @@ Tokenizer Conversion::make() {
   if (model == "gpt2") {
     byte_level();
   } else if (model == "llama") {
-    sentence_piece();
+    sentence_piece(false);
+  } else if (model == "gemma4") {
+    sentence_piece(true);
   } else {
-    fail(ErrorKind::refused, "{}: tokenizer.ggml.model {} is not supported; supported: gpt2, llama",
+    fail(ErrorKind::refused,
+         "{}: tokenizer.ggml.model {} is not supported; supported: gpt2, llama, gemma4",
          fields_.where(), io::printable(model));
   }
   const Json config{{"bos_token", special_token("tokenizer.ggml.bos_token_id")},

@@ -154,7 +154,9 @@ struct MlaSpec {
   LinearSpec query = {};  // one part
   LinearSpec kv_down;     // one part: the latent vector, then the shared key
   NormSpec kv_norm = {};
-  std::string kv_up;  // of each head, nope_dim rows of keys, then value_dim of values
+  PartSpec keys;                 // nope_dim rows of each head
+  PartSpec values;               // value_dim rows of each head
+  bool transposed_keys = false;  // there are `rank` rows of nope_dim elements in their place
   // One part, with a number for each head, whose sigmoid its values are multiplied by; no name:
   // they are not.
   LinearSpec gate = {};
@@ -177,8 +179,8 @@ struct MlaSpec {
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.kv_up, s.gate,
-          s.output, s.indexer);
+    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.keys, s.values,
+          s.gate, s.output, s.indexer);
   }
 };
 

@@ -10,15 +10,9 @@
 namespace sluice {
 namespace {
 
-// The rows of all heads' keys, or values, among those of kv_up.
-HeadMatrix::Rows head_rows(const MlaSpec& spec, bool keys) {
-  const int64_t rows = keys ? spec.nope_dim : spec.value_dim;
-  return {.source = spec.kv_up,
-          .all = spec.head_rows(rows),
-          .view = {.first = keys ? 0 : spec.nope_dim,
-                   .group = rows,
-                   .stride = spec.nope_dim + spec.value_dim},
-          .inputs = spec.rank};
+HeadMatrix::Rows head_rows(const MlaSpec& spec, const PartSpec& part, int64_t rows,
+                           int64_t inputs) {
+  return {.source = part.source, .all = spec.head_rows(rows), .view = part.view, .inputs = inputs};
 }
 
 // The products of an indexer, of which every rank has all.
@@ -138,9 +132,12 @@ Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
   query_ = add(spec.query, all_queries.size, inputs, Shard::by_rows(all_queries));
   kv_down_ = add(spec.kv_down, spec.key_dim(), model.hidden_size, Shard::whole());
   kv_norm_ = add_norm(spec.kv_norm, spec.rank);
-  const std::string kv_up = place.name(spec.kv_up);
-  keys_ = &add_child<HeadMatrix>(kv_up + ".keys", head_rows(spec, true), place);
-  values_ = &add_child<HeadMatrix>(kv_up + ".values", head_rows(spec, false), place);
+  const int64_t key_rows = spec.transposed_keys ? spec.rank : spec.nope_dim;
+  const int64_t key_cols = spec.transposed_keys ? spec.nope_dim : spec.rank;
+  keys_ = &add_child<HeadMatrix>(place.name(spec.keys.source) + ".keys",
+                                 head_rows(spec, spec.keys, key_rows, key_cols), place);
+  values_ = &add_child<HeadMatrix>(place.name(spec.values.source) + ".values",
+                                   head_rows(spec, spec.values, spec.value_dim, spec.rank), place);
   const Dimension all_values = spec.head_rows(spec.value_dim);
   const Dimension all_heads = spec.head_rows(1);
   if (!spec.gate.name.empty())
@@ -184,7 +181,8 @@ Tensor Mla::queries(const Context& context, const StepRows& step, Tensor all, Te
   last.data += spec_.nope_dim * static_cast<int64_t>(sizeof(float));
   rotate(kernels, step, spec_.query_angles, last, d);
   const Tensor latent = all.columns(at.latent_query, heads_ * key_dim);
-  keys_->multiply(kernels, q, d, HeadProduct::plain, latent, key_dim, spec_.rope_dim);
+  const HeadProduct product = spec_.transposed_keys ? HeadProduct::transposed : HeadProduct::plain;
+  keys_->multiply(kernels, q, d, product, latent, key_dim, spec_.rope_dim);
   return latent;
 }
 
@@ -267,7 +265,7 @@ void MlaSpec::add_workspace(Rank rank_of, WorkspaceNeeds& needs) const {
   needs.max_cols = std::max({needs.max_cols, query_rank, own * value_dim});
   needs.key_dim = std::max(needs.key_dim, key_dim());
   needs.value_dim = std::max(needs.value_dim, rank);
-  needs.head_cols = std::max(needs.head_cols, rank);
+  needs.head_cols = std::max({needs.head_cols, rank, transposed_keys ? nope_dim : 0});
   needs.chosen = std::max(needs.chosen, chosen);
   if (indexer) needs.key_dim = std::max(needs.key_dim, indexer->head_dim);
 }

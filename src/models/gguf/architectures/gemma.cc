@@ -1,0 +1,83 @@
+// Gemma, as GGUF has it.
+#include "src/models/gguf/architectures/rows.h"
+
+namespace sluice::gguf_rows {
+namespace {
+
+const Names kGemmaNorms{
+    {"post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+    {"ffn_norm", "model.layers.{}.pre_feedforward_layernorm"},
+    {"post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
+};
+
+const Names kGemma4Names{
+    {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+    {"per_layer_model_proj", "model.per_layer_model_projection"},
+    {"per_layer_proj_norm", "model.per_layer_projection_norm"},
+    {"inp_gate", "model.layers.{}.per_layer_input_gate"},
+    {"proj", "model.layers.{}.per_layer_projection"},
+    {"post_norm", "model.layers.{}.post_per_layer_input_norm"},
+    {"layer_output_scale.weight", "model.layers.{}.layer_scalar", GgufNameEnd::none},
+    {"ffn_gate_inp", "model.layers.{}.router.proj"},
+    {"ffn_gate_inp.scale", "model.layers.{}.router.scale", GgufNameEnd::none},
+    {"ffn_gate_up_exps.weight", "model.layers.{}.experts.gate_up_proj", GgufNameEnd::none},
+    {"ffn_down_exps.weight", "model.layers.{}.experts.down_proj", GgufNameEnd::none},
+    {"ffn_down_exps.scale", "model.layers.{}.router.per_expert_scale", GgufNameEnd::none},
+    {"pre_ffw_norm_2", "model.layers.{}.pre_feedforward_layernorm_2"},
+    {"post_ffw_norm_1", "model.layers.{}.post_feedforward_layernorm_1"},
+    {"post_ffw_norm_2", "model.layers.{}.post_feedforward_layernorm_2"},
+};
+
+// Its norms multiply by weights as they are; the factors of frequencies are those of layers without
+// a window, and stop most of these.
+GgufArchitecture gemma4() {
+  GgufArchitecture row{
+      .name = "gemma4",
+      .architecture = "Gemma4ForCausalLM",
+      .model_type = "gemma4_text",
+      .keys = keys({{"attention.sliding_window", "sliding_window"},
+                    {"attention.key_length", "head_dim"},
+                    {"attention.key_length_swa", "head_dim"},
+                    {"attention.shared_kv_layers", "num_kv_shared_layers"},
+                    {"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
+                    {"final_logit_softcapping", "final_logit_softcapping"},
+                    {"expert_count", "num_experts"},
+                    {"expert_used_count", "top_k_experts"},
+                    {"expert_feed_forward_length", "moe_intermediate_size"},
+                    {kGgufFrequencyBase, "rope_parameters.full_attention.rope_theta"},
+                    {"rope.freq_base_swa", "rope_parameters.sliding_attention.rope_theta"}}),
+      .names = names(kGemma4Names, kGemmaNorms, kHeadNorms),
+      .facts = {.factored_rope = 1},
+      .rotated_key = {}};
+  row.values = {{"rope_parameters.full_attention.rope_type", R"("default")"},
+                {"rope_parameters.sliding_attention.rope_type", R"("default")"},
+                {"hidden_size_per_layer_input", "0"}};
+  row.signs = {{"ffn_gate_inp.weight", "enable_moe_block"},
+               {"attn_k.weight", "attention_k_eq_v", "attn_v.weight"}};
+  row.widths = {{"per_layer_token_embd.weight", "vocab_size_per_layer_input"}};
+  row.scores = GgufScores::softmax;
+  row.layer_config = true;
+  return row;
+}
+
+}  // namespace
+
+Rows gemmas() {
+  const SourceFacts facts{.norms_have_one = true};
+  return {
+      {"gemma", "GemmaForCausalLM", "gemma", kCommonKeys, kCommonNames, facts},
+      {"gemma2", "Gemma2ForCausalLM", "gemma2",
+       keys({{"attention.sliding_window", "sliding_window"},
+             {"attn_logit_softcapping", "attn_logit_softcapping"},
+             {"final_logit_softcapping", "final_logit_softcapping"}}),
+       names(kGemmaNorms), facts, "partial_rotary_factor", 46},
+      {"gemma3", "Gemma3ForCausalLM", "gemma3_text",
+       keys({{"attention.sliding_window", "sliding_window"},
+             {"final_logit_softcapping", "final_logit_softcapping"},
+             {"rope.freq_base_swa", "rope_local_base_freq"}}),
+       names(kGemmaNorms, kHeadNorms), facts, "partial_rotary_factor", 62},
+      gemma4(),
+  };
+}
+
+}  // namespace sluice::gguf_rows

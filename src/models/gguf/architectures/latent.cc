@@ -1,0 +1,99 @@
+// Architectures of GGUF with latent attention.
+#include "src/models/gguf/architectures/rows.h"
+
+namespace sluice::gguf_rows {
+namespace {
+
+// A head's sizes are those of attention over latent vectors, unless keys say that they are not.
+const Keys kLatentKeys{
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"feed_forward_length", "intermediate_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count", "num_key_value_heads"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {kGgufFrequencyBase, "rope_theta"},
+    {"rope.dimension_count", "qk_rope_head_dim"},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"attention.kv_lora_rank", "kv_lora_rank"},
+    {"attention.value_length", "v_head_dim"},
+    {"attention.value_length_mla", "v_head_dim"},
+};
+const Keys kIndexerKeys{
+    {"attention.indexer.head_count", "index_n_heads"},
+    {"attention.indexer.key_length", "index_head_dim"},
+    {"attention.indexer.top_k", "index_topk"},
+};
+const Names kIndexerNames{
+    {"indexer.attn_q_b", "model.layers.{}.self_attn.indexer.wq_b"},
+    {"indexer.attn_k", "model.layers.{}.self_attn.indexer.wk"},
+    {"indexer.k_norm", "model.layers.{}.self_attn.indexer.k_norm"},
+    {"indexer.proj", "model.layers.{}.self_attn.indexer.weights_proj"},
+};
+
+Keys latent_keys(const Keys& more) { return merged<GgufKey>({kLatentKeys, more}, &GgufKey::key); }
+Names latent_names(const Names& more = {}) {
+  return merged<GgufName>({kLatentNames, more, names(kExpertNames, kSharedExperts)},
+                          &GgufName::name);
+}
+
+// Values of absent keys, which are others in the class.
+const std::vector<GgufValue> kValues{
+    {"q_lora_rank", "null"},     {"n_group", "1"},
+    {"topk_group", "1"},         {"routed_scaling_factor", "1.0"},
+    {"norm_topk_prob", "false"},
+};
+
+}  // namespace
+
+Rows latent_decoders() {
+  const Keys indexed =
+      latent_keys(merged<GgufKey>({kIndexerKeys, kGroupedExpertKeys}, &GgufKey::key));
+  Rows all{
+      {"deepseek2",
+       "DeepseekV3ForCausalLM",
+       "deepseek_v3",
+       latent_keys(kGroupedExpertKeys),
+       latent_names(),
+       {}},
+      {"deepseek2",
+       "DeepseekV2ForCausalLM",
+       "deepseek_v2",
+       latent_keys(kGroupedExpertKeys),
+       latent_names(),
+       {}},
+      {"mistral4",
+       "Mistral4ForCausalLM",
+       "mistral4",
+       latent_keys(kGroupedExpertKeys),
+       latent_names(),
+       {}},
+      {"deepseek32",
+       "DeepseekV32ForCausalLM",
+       "deepseek_v32",
+       indexed,
+       latent_names(kIndexerNames),
+       {}},
+      {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", indexed, latent_names(kIndexerNames), {}},
+  };
+  for (GgufArchitecture& a : all) {
+    a.values = kValues;
+    a.scores = GgufScores::sigmoid;
+    a.log_multiplier = 0.1;
+  }
+  all[0].only_with_tensor = "exp_probs_b.bias";
+  all[1].values.push_back({"topk_method", R"("group_limited_greedy")"});
+  all[1].scores = all[2].scores = GgufScores::softmax;
+  all[4].flags = {{"attention.indexer.types", "indexer_types", "full", "shared"}};
+  all.push_back(
+      {"minicpm3", "MiniCPM3ForCausalLM", "minicpm3", latent_keys({}), latent_names(), {}});
+  for (GgufArchitecture& a : all) {
+    a.rotated_key = {};
+    a.differences = {{"qk_nope_head_dim", "attention.key_length", "rope.dimension_count"},
+                     {"qk_nope_head_dim", "attention.key_length_mla", "rope.dimension_count"}};
+  }
+  return all;
+}
+
+}  // namespace sluice::gguf_rows
