@@ -323,6 +323,10 @@ void CudaKernels::decay(Tensor steps, const DecayParams& params, Tensor decays) 
   cuda::decay(steps, params, decays, stream_.handle());
 }
 
+void CudaKernels::slope_decays(const DecaySlopes& slopes, Tensor decays) const {
+  cuda::slope_decays(slopes, decays, stream_.handle());
+}
+
 void CudaKernels::scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
                        Tensor out) const {
   cuda::scan(inputs, params, state, state_chunks(state), out, stream_.handle());

@@ -52,6 +52,7 @@ class CudaKernels final : public Kernels {
   void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
                    Tensor y) const override;
   void decay(Tensor steps, const DecayParams& params, Tensor decays) const override;
+  void slope_decays(const DecaySlopes& slopes, Tensor decays) const override;
   void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
             Tensor out) const override;
   void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,

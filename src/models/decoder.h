@@ -10,6 +10,7 @@
 #include "src/models/activations.h"
 #include "src/models/decoder_spec.h"
 #include "src/models/experts.h"
+#include "src/models/input_gate.h"
 #include "src/models/mixers/mixer.h"
 #include "src/models/mlp.h"
 #include "src/models/pipeline.h"
@@ -68,17 +69,24 @@ class DecoderLayer : public Module {
  private:
   struct Branch {
     BranchInput input = BranchInput::stream;
-    const Norm* norm = nullptr;    // or none
-    const Mixer* mixer = nullptr;  // or
-    const Mlp* mlp = nullptr;      // or
+    const Norm* norm = nullptr;             // or none
+    const InputGate* input_gate = nullptr;  // or none
+    const Mixer* mixer = nullptr;           // or
+    const Mlp* mlp = nullptr;               // or
     const Experts* experts = nullptr;
     const Norm* output_norm = nullptr;  // or none
     const Norm* stream_norm = nullptr;  // or none
     const Norm* sum_norm = nullptr;     // or none
     float input_multiplier = 1;
     float multiplier = 1;
+    bool norms_stream = false;
+    float stream_multiplier = 1;
+    bool late = false;
     size_t caches = 0;  // of a mixer: its number in the model
   };
+  template <class Spec>
+  Branch& add_branch(const Spec& spec, int64_t layer);
+  void add_mlp(const MlpBranch& spec, int64_t layer, Rank rank);
   void check_beside(BranchInput input) const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,

@@ -42,8 +42,10 @@ struct MlpSpec {
 struct ExpertsSpec {
   std::string name;  // of the module
   int64_t count = 0;
+  int64_t identities =
+      0;               // further choices of the router, which have no weights and give their input
   bool whole = false;  // each expert is one rank's; else each rank has a part of it
-  LinearSpec router;   // one part, of `count` outputs
+  LinearSpec router;   // one part, of choices() outputs
   RouterParams choice = {};
   std::string choice_bias = {};     // the tensor that is choice.bias; empty: none
   std::string choice_factors = {};  // the tensor that is choice.factors; empty: none
@@ -65,6 +67,7 @@ struct ExpertsSpec {
   std::vector<std::string> stacks_apart = {};
   std::optional<MlpSpec> shared = {};
   std::string shared_gate = {};  // of one output, whose sigmoid is the weight of `shared`; or none
+  int64_t choices() const { return count + identities; }
   // Experts that a rank has, or has parts of.
   Share share(Rank rank) const {
     return whole ? Dimension{.size = count}.share(rank) : Share{0, count};
@@ -73,6 +76,20 @@ struct ExpertsSpec {
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.router, s.choice_bias, s.choice_factors, s.stream_scale, s.expert,
           s.stacked_gate_up, s.stacked_down, s.stacks_apart, s.shared, s.shared_gate);
+  }
+};
+
+// x * sigmoid(up(silu(down(x)))), of what a branch reads.
+struct GateSpec {
+  std::string name;  // of the module; no name: there is none
+  int64_t rank = 0;  // outputs of `down`
+  LinearSpec down;   // each one part
+  LinearSpec up;
+
+  bool exists() const { return !name.empty(); }
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.down, s.up);
   }
 };
 
@@ -85,6 +102,9 @@ enum class BranchInput : uint8_t { stream, layer_input };
 struct MixerBranch {
   BranchInput input = BranchInput::stream;
   NormSpec norm;
+  bool norms_stream = false;    // the stream is what the norm gives, and
+  float stream_multiplier = 1;  // is multiplied once the branch has read it
+  GateSpec input_gate = {};     // of what the norm gives
   float input_multiplier = 1;
   MixerSpec mixer = AttentionSpec{};
   NormSpec output_norm = {};
@@ -96,23 +116,28 @@ struct MixerBranch {
   const AttentionSpec& attention() const { return std::get<AttentionSpec>(mixer); }
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.norm, s.mixer, s.output_norm, s.stream_norm);
+    visit(s.norm, s.input_gate, s.mixer, s.output_norm, s.stream_norm);
   }
 };
 
 struct MlpBranch {
   BranchInput input = BranchInput::stream;
+  std::optional<size_t> behind = {};  // the mixer of the layer that it comes behind; nullopt: all
   NormSpec norm;
+  bool norms_stream = false;
+  float stream_multiplier = 1;
+  GateSpec input_gate = {};
   MlpSpec mlp = {};
   std::optional<ExpertsSpec> experts = {};  // in the place of mlp
   NormSpec output_norm = {};
   float multiplier = 1;
   NormSpec stream_norm = {};
+  bool late = false;       // with another beside it: its output is added at the end of the layer
   NormSpec sum_norm = {};  // of the sum of its output and that of the branch that it is beside
 
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.norm, s.output_norm, s.stream_norm, s.sum_norm);
+    visit(s.norm, s.input_gate, s.output_norm, s.stream_norm, s.sum_norm);
     if (s.experts) {
       visit(*s.experts);
     } else {
@@ -121,7 +146,7 @@ struct MlpBranch {
   }
 };
 
-// Mixers, then MLPs; either may be none.
+// Mixers, then MLPs, but for those that come behind a mixer; either may be none.
 struct LayerSpec {
   std::string name;
   std::vector<MixerBranch> mixers;
