@@ -244,6 +244,14 @@ struct DecayParams {
   float floor = 0;  // below 0; 0: there is none
 };
 
+// The share of a head's state that is left after a token: exp(-factor 2^(-8 (h + 1) / heads)) of
+// head h (arXiv:2401.04658).
+struct DecaySlopes {
+  int64_t heads = 0;
+  int64_t first = 0;  // the head of the first column
+  float factor = 1;
+};
+
 // A recurrence's inputs. key_heads divide the heads: each serves as many neighbours, or every
 // key_heads-th.
 struct ScanInputs {
@@ -537,6 +545,9 @@ class Kernels {
   // steps [n, heads * of_head] become what DecayParams calls so, and decays what is left; of one
   // matrix in both places, what is left.
   virtual void decay(Tensor steps, const DecayParams& params, Tensor decays) const = 0;
+
+  // Fills decays [n, any of the heads], each row with the same.
+  virtual void slope_decays(const DecaySlopes& slopes, Tensor decays) const = 0;
 
   // A recurrence of each head over the rows of each sequence, token by token, from its state S
   // [heads][key_dim][value_dim], which it brings forward, all in float32:

@@ -220,6 +220,12 @@ void check_decay(const Tensor& steps, const DecayParams& params, const Tensor& d
         "decay: rates and bias of each head, and limits");
 }
 
+void check_slope_decays(const DecaySlopes& slopes, const Tensor& decays) {
+  check_same_shape(decays, decays);
+  check(slopes.first >= 0 && slopes.first + decays.cols <= slopes.heads,
+        "slope_decays: columns of the heads");
+}
+
 void check_scan(const ScanInputs& in, const ScanParams& params, const StateRows& state,
                 const Tensor& out) {
   check_same_shape(in.queries, in.keys);

@@ -25,6 +25,7 @@ void check_sum_squares(const Tensor& x, const Tensor& sums);
 void check_causal_conv(const Tensor& x, const ConvParams& params, const StateRows& state,
                        const Tensor& y);
 void check_decay(const Tensor& steps, const DecayParams& params, const Tensor& decays);
+void check_slope_decays(const DecaySlopes& slopes, const Tensor& decays);
 void check_scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
                 const Tensor& out);
 void check_selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,

@@ -29,6 +29,17 @@ void CpuKernels::decay(Tensor steps, const DecayParams& params, Tensor decays) c
   });
 }
 
+void CpuKernels::slope_decays(const DecaySlopes& slopes, Tensor decays) const {
+  check_slope_decays(slopes, decays);
+  for_rows(decays, [&](int64_t row) {
+    for (int64_t c = 0; c < decays.cols; ++c) {
+      const auto head = static_cast<float>(slopes.first + c + 1);
+      const float slope = std::exp2(-8 * head / static_cast<float>(slopes.heads));
+      decays.row<float>(row)[c] = std::exp(-slopes.factor * slope);
+    }
+  });
+}
+
 int64_t scan_workspace(int64_t state_keys, int threads) {
   return threads * state_keys * kScanColumns * static_cast<int64_t>(sizeof(float));
 }

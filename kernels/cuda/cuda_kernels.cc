@@ -372,6 +372,10 @@ void CudaKernels::write_streams(Tensor x, Tensor weights, Tensor streams) const 
   cuda::write_streams(x, weights, streams, stream_.handle());
 }
 
+void CudaKernels::slope_decays(const DecaySlopes& slopes, Tensor decays) const {
+  cuda::slope_decays(slopes, decays, stream_.handle());
+}
+
 void CudaKernels::scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
                        Tensor out) const {
   cuda::scan(inputs, params, state, state_chunks(state), out, stream_.handle());

@@ -56,6 +56,7 @@ class CudaKernels final : public Kernels {
   void read_streams(Tensor streams, const StreamMix& mix, Tensor logits, Tensor out) const override;
   void write_streams(Tensor x, Tensor weights, Tensor streams) const override;
   void decay(Tensor steps, const DecayParams& params, Tensor decays) const override;
+  void slope_decays(const DecaySlopes& slopes, Tensor decays) const override;
   void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
             Tensor out) const override;
   void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,

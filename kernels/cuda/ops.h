@@ -207,6 +207,7 @@ void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
 void decay(Tensor steps, const DecayParams& params, Tensor decays, Stream stream);
 void pool(Tensor values, Tensor gates, const PoolParams& params, const StateRows& state,
           const StateChunks& chunks, Tensor out, Stream stream);
+void slope_decays(const DecaySlopes& slopes, Tensor decays, Stream stream);
 void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
           const StateChunks& chunks, Tensor out, Stream stream);
 void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,

@@ -30,6 +30,19 @@ __global__ void __launch_bounds__(kElementwiseThreads) decay_kernel(DecayArgs a)
   a.decays[blockIdx.x * a.decay_stride + h] = expf((a.floor < 0 ? a.floor : -rate) * step);
 }
 
+struct SlopeArgs {
+  float* decays;
+  int64_t stride, cols, first;
+  float heads, factor;
+};
+
+__global__ void __launch_bounds__(kElementwiseThreads) slope_decays_kernel(SlopeArgs a) {
+  const int64_t c = elementwise_column(1);
+  if (c >= a.cols) return;
+  const float slope = exp2f(-8 * static_cast<float>(a.first + c + 1) / a.heads);
+  a.decays[blockIdx.x * a.stride + c] = expf(-a.factor * slope);
+}
+
 constexpr int kThreads = 256;
 
 struct ScanArgs {
@@ -194,6 +207,18 @@ void decay(Tensor steps, const DecayParams& params, Tensor decays, Stream stream
          DecayArgs{steps.row<float>(0), decays.row<float>(0), steps.stride, decays.stride,
                    steps.cols, params.log_rates, params.bias, params.negative_rates, params.least,
                    params.most, params.floor, params.of_head});
+}
+
+void slope_decays(const DecaySlopes& slopes, Tensor decays, Stream stream) {
+  check_slope_decays(slopes, decays);
+  if (decays.rows == 0 || decays.cols == 0) return;
+  launch(slope_decays_kernel, elementwise_launch(decays.rows, decays.cols, 1), stream,
+         SlopeArgs{.decays = decays.row<float>(0),
+                   .stride = decays.stride,
+                   .cols = decays.cols,
+                   .first = slopes.first,
+                   .heads = static_cast<float>(slopes.heads),
+                   .factor = slopes.factor});
 }
 
 void scan(const ScanInputs& in, const ScanParams& params, const StateRows& state,

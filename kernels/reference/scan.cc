@@ -25,6 +25,17 @@ void ReferenceKernels::decay(Tensor steps, const DecayParams& params, Tensor dec
   }
 }
 
+void ReferenceKernels::slope_decays(const DecaySlopes& slopes, Tensor decays) const {
+  check_slope_decays(slopes, decays);
+  for (int64_t r = 0; r < decays.rows; ++r) {
+    for (int64_t c = 0; c < decays.cols; ++c) {
+      const auto head = static_cast<double>(slopes.first + c + 1);
+      const double slope = std::exp2(-8 * head / static_cast<double>(slopes.heads));
+      decays.row<float>(r)[c] = static_cast<float>(std::exp(-slopes.factor * slope));
+    }
+  }
+}
+
 void ReferenceKernels::scan(const ScanInputs& in, const ScanParams& params, const StateRows& state,
                             Tensor out) const {
   check_scan(in, params, state, out);

@@ -22,7 +22,12 @@ struct Widths {
   }
 };
 
+void add_gate(const GateSpec& gate, Widths& w) {
+  if (gate.exists()) w.mlp = std::max(w.mlp, padded(gate.rank) + w.normed);
+}
+
 void add_mlp(const MlpBranch& branch, Rank rank, Widths& w) {
+  add_gate(branch.input_gate, w);
   if (branch.experts && branch.experts->whole) rank = {};
   each<MlpSpec>(branch, [&](const MlpSpec& mlp) {
     const auto parts = std::ssize(mlp.up.parts);
@@ -30,7 +35,7 @@ void add_mlp(const MlpBranch& branch, Rank rank, Widths& w) {
   });
   if (branch.input == BranchInput::layer_input) w.beside = w.normed;
   if (!branch.experts) return;
-  w.mlp = std::max(w.mlp, padded(branch.experts->count));  // the router's logits
+  w.mlp = std::max(w.mlp, padded(branch.experts->choices()));  // the router's logits
   w.expert_rows = w.expert_sums = w.normed;
 }
 
@@ -43,6 +48,7 @@ Widths widths(const DecoderSpec& spec, Rank rank) {
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       if (mixer.input == BranchInput::layer_input) w.beside = w.normed;
+      add_gate(mixer.input_gate, w);
       const MixerWidths own =
           std::visit([&](const auto& held) { return held.widths(rank); }, mixer.mixer);
       w.qkv = std::max(w.qkv, own.inputs);

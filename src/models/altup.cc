@@ -54,9 +54,7 @@ void AltUpExit::forward(const Context& context, const Activations& act, int64_t 
 }
 
 AltUpLayer::AltUpLayer(const AltUpSpec& spec, int64_t layer, int64_t hidden_size)
-    : Module(name_in_layer(spec.router, layer) + ".altup"),
-      spec_(spec),
-      hidden_size_(hidden_size) {
+    : Module(name_in_layer(spec.router, layer) + ".altup"), spec_(spec), hidden_size_(hidden_size) {
   norm_ = &add_child<Norm>(name_in_layer(spec.router_norm.name, layer), hidden_size,
                            spec.router_norm.params, NormTensors{});
   const auto matrix = [&](const std::string& in_layer, int64_t outputs, int64_t inputs) {
@@ -77,7 +75,7 @@ Tensor AltUpLayer::stream(const Activations& act, int64_t rows, int64_t number) 
 }
 
 Tensor AltUpLayer::coefficients(const Context& context, const Activations& act, Tensor stream,
-                                  const Linear& by, int64_t count) const {
+                                const Linear& by, int64_t count) const {
   const Kernels& kernels = context.kernels;
   const Tensor normed = act.normed(stream.rows).columns(0, hidden_size_),
                room = act.qkv(stream.rows);

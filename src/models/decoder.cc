@@ -197,37 +197,21 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
       hidden_size_(model.hidden_size) {
   const LayerSpec& spec = model.layer(layer);
   const auto number = static_cast<int64_t>(layer);
-  for (const MixerBranch& mixer : spec.mixers) {
-    check_beside(mixer.input);
-    Branch& branch = branches_.emplace_back();
-    branch.input = mixer.input;
-    branch.mix = add_mix(mixer.mix, model, number);
-    branch.norm = add_norm(mixer.norm, number);
+  const auto add_mlps = [&](std::optional<size_t> behind) {
+    for (const MlpBranch& mlp : spec.mlps)
+      if (mlp.behind == behind) add_mlp(mlp, model, number, rank);
+  };
+  for (size_t m = 0; m < spec.mixers.size(); ++m) {
+    const MixerBranch& mixer = spec.mixers[m];
+    Branch& branch = add_branch(mixer, model, number);
     branch.mixer = &adopt(make_mixer(mixer.mixer, {model, number, rank}));
     branch.output_norm = add_norm(mixer.output_norm, number);
     branch.stream_norm = add_norm(mixer.stream_norm, number);
     branch.input_multiplier = mixer.input_multiplier;
-    branch.multiplier = mixer.multiplier;
-    branch.caches = first_mixer++;
+    branch.caches = first_mixer + m;
+    add_mlps(m);
   }
-  for (const MlpBranch& mlp : spec.mlps) {
-    check_beside(mlp.input);
-    Branch& branch = branches_.emplace_back();
-    branch.input = mlp.input;
-    branch.mix = add_mix(mlp.mix, model, number);
-    branch.norm = add_norm(mlp.norm, number);
-    if (mlp.experts) {
-      branch.experts = &add_child<Experts>(*mlp.experts, number, model, rank);
-    } else {
-      branch.mlp = &add_child<Mlp>(mlp.mlp, ModulePlace{number}, hidden_size_, rank);
-    }
-    branch.output_norm = add_norm(mlp.output_norm, number);
-    branch.stream_norm = add_norm(mlp.stream_norm, number);
-    branch.sum_norm = add_norm(mlp.sum_norm, number);
-    branch.multiplier = mlp.multiplier;
-    branch.sum_multiplier = mlp.sum_multiplier;
-    branch.adds_input = mlp.adds_input;
-  }
+  add_mlps(std::nullopt);
   if (model.altup) {
     altup_ = &add_child<AltUpLayer>(*model.altup, number, hidden_size_);
     check(branches_.back().input == BranchInput::computed, "a branch for the other streams");
@@ -237,11 +221,47 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
   scalar_ = &add_param(make_vector(name, ParamRole::bias, {{name, 1}}, {}, 1));
 }
 
+// Begins a branch: what it reads.
+template <class Spec>
+DecoderLayer::Branch& DecoderLayer::add_branch(const Spec& spec, const DecoderSpec& model,
+                                               int64_t layer) {
+  check_beside(spec.input);
+  Branch& branch = branches_.emplace_back();
+  branch.input = spec.input;
+  branch.mix = add_mix(spec.mix, model, layer);
+  branch.norm = add_norm(spec.norm, layer);
+  branch.norms_stream = spec.norms_stream;
+  branch.stream_multiplier = spec.stream_multiplier;
+  branch.multiplier = spec.multiplier;
+  if (!spec.input_gate.exists()) return branch;
+  check(branch.norm != nullptr, "a gate is of what a norm gives");
+  branch.input_gate = &add_child<InputGate>(spec.input_gate, layer, hidden_size_);
+  return branch;
+}
+
+void DecoderLayer::add_mlp(const MlpBranch& spec, const DecoderSpec& model, int64_t layer,
+                           Rank rank) {
+  Branch& branch = add_branch(spec, model, layer);
+  if (spec.experts) {
+    branch.experts = &add_child<Experts>(*spec.experts, layer, model, rank);
+  } else {
+    branch.mlp = &add_child<Mlp>(spec.mlp, ModulePlace{layer}, hidden_size_, rank);
+  }
+  branch.output_norm = add_norm(spec.output_norm, layer);
+  branch.stream_norm = add_norm(spec.stream_norm, layer);
+  branch.sum_norm = add_norm(spec.sum_norm, layer);
+  branch.sum_multiplier = spec.sum_multiplier;
+  branch.adds_input = spec.adds_input;
+  branch.late = spec.late;
+}
+
 void DecoderLayer::check_beside(BranchInput input) const {
   if (input != BranchInput::layer_input) return;
   check(!branches_.empty() && branches_.back().input == BranchInput::stream &&
             branches_.back().norm != nullptr,
         "what stands beside a branch is the only one, and that one has a norm");
+  check(std::ranges::none_of(branches_.begin(), branches_.end() - 1, &Branch::late),
+        "the room beside a branch has what is added late");
 }
 
 const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
@@ -262,7 +282,7 @@ bool DecoderLayer::adds(size_t branch, const Context& context, int64_t rows) con
       b.input != BranchInput::stream ||
       (branch + 1 < branches_.size() && branches_[branch + 1].input == BranchInput::layer_input);
   if (beside || b.output_norm != nullptr || b.stream_norm != nullptr || b.multiplier != 1 ||
-      b.experts != nullptr || b.mix != nullptr)
+      b.norms_stream || b.experts != nullptr || b.mix != nullptr)
     return false;
   const Linear* last = b.mlp != nullptr ? &b.mlp->down() : b.mixer->output();
   return last != nullptr && last->adds(context, rows);
@@ -275,6 +295,10 @@ void DecoderLayer::compute(const Branch& branch, const Context& context, const B
   if (branch.input_multiplier != 1) {
     input = from.read(context.kernels);
     context.kernels.scale(input.rows, branch.input_multiplier, nullptr);
+  }
+  if (branch.input_gate != nullptr) {
+    input = input.read(context.kernels);
+    branch.input_gate->forward(context, act, input.rows);
   }
   if (branch.mlp != nullptr) {
     branch.mlp->forward(context, act, input, to);
@@ -305,7 +329,7 @@ bool DecoderLayer::compute_both(const Branch& branch, const Branch& other, const
     other.sum_norm->forward(kernels, normed, normed);
     return true;
   }
-  kernels.add(residual, beside);
+  if (!branch.late) kernels.add(residual, beside);
   if (other.sum_multiplier == 1) return true;
   kernels.add(residual, normed);
   kernels.scale(residual, other.sum_multiplier, nullptr);
@@ -350,12 +374,14 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
       continue;
     }
     if (other == nullptr || other->input == BranchInput::stream) {
-      const RowsIn from = input(branch.norm, normed);
+      const RowsIn from = input(branch.norms_stream ? nullptr : branch.norm, normed);
+      if (branch.norms_stream) branch.norm->forward(kernels, residual, residual);
       if (adds(i, context, rows)) {
         compute(branch, context, batch, act, from, {act.wide_residual(rows, wide.cols), true});
         continue;
       }
       compute(branch, context, batch, act, from, wide);
+      if (branch.stream_multiplier != 1) kernels.scale(residual, branch.stream_multiplier, nullptr);
       if (branch.stream_norm != nullptr) {
         kernels.add(residual, normed);
         branch.stream_norm->forward(kernels, residual, residual);
@@ -371,6 +397,8 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
     }
     delta = true;
   }
+  if (std::ranges::any_of(branches_, &Branch::late))
+    kernels.add(residual, act.beside(rows).columns(0, hidden_size_));
   if (scalar_ == nullptr && altup_ == nullptr) return;
   if (delta) kernels.add(residual, normed);
   if (altup_ != nullptr) return end_altup(context, batch, act);
@@ -599,7 +627,7 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
         needs.max_cols = std::max(needs.max_cols, mlp.width.size);
       });
       if (!branch.experts) continue;
-      needs.experts = std::max(needs.experts, branch.experts->count);
+      needs.experts = std::max(needs.experts, branch.experts->choices());
       needs.top_k = std::max(needs.top_k, branch.experts->choice.top_k);
       needs.expert_cols = std::max(needs.expert_cols, branch.experts->expert.width.size);
       needs.expert_hidden = spec_.hidden_size;

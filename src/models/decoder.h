@@ -11,6 +11,7 @@
 #include "src/models/altup.h"
 #include "src/models/decoder_spec.h"
 #include "src/models/experts.h"
+#include "src/models/input_gate.h"
 #include "src/models/mixers/mixer.h"
 #include "src/models/mlp.h"
 #include "src/models/pipeline.h"
@@ -89,10 +90,11 @@ class DecoderLayer : public Module {
  private:
   struct Branch {
     BranchInput input = BranchInput::stream;
-    const StreamReader* mix = nullptr;  // or none, where there is one stream
-    const Norm* norm = nullptr;         // or none
-    const Mixer* mixer = nullptr;       // or
-    const Mlp* mlp = nullptr;           // or
+    const StreamReader* mix = nullptr;      // or none, where there is one stream
+    const Norm* norm = nullptr;             // or none
+    const InputGate* input_gate = nullptr;  // or none
+    const Mixer* mixer = nullptr;           // or
+    const Mlp* mlp = nullptr;               // or
     const Experts* experts = nullptr;
     const Norm* output_norm = nullptr;  // or none
     const Norm* stream_norm = nullptr;  // or none
@@ -101,8 +103,14 @@ class DecoderLayer : public Module {
     float multiplier = 1;
     float sum_multiplier = 1;
     bool adds_input = false;
+    bool norms_stream = false;
+    float stream_multiplier = 1;
+    bool late = false;
     size_t caches = 0;  // of a mixer: its number in the model
   };
+  template <class Spec>
+  Branch& add_branch(const Spec& spec, const DecoderSpec& model, int64_t layer);
+  void add_mlp(const MlpBranch& spec, const DecoderSpec& model, int64_t layer, Rank rank);
   void check_beside(BranchInput input) const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
   const StreamReader* add_mix(const StreamMixSpec& spec, const DecoderSpec& model, int64_t layer);

@@ -72,8 +72,10 @@ struct StreamsSpec {
 struct ExpertsSpec {
   std::string name;  // of the module
   int64_t count = 0;
+  int64_t identities =
+      0;               // further choices of the router, which have no weights and give their input
   bool whole = false;  // each expert is one rank's; else each rank has a part of it
-  LinearSpec router;   // one part, of `count` outputs
+  LinearSpec router;   // one part, of choices() outputs
   RouterParams choice = {};
   std::string choice_bias = {};     // the tensor that is choice.bias; empty: none
   std::string choice_factors = {};  // the tensor that is choice.factors; empty: none
@@ -96,6 +98,7 @@ struct ExpertsSpec {
   std::vector<std::string> stacks_apart = {};
   std::optional<MlpSpec> shared = {};
   std::string shared_gate = {};  // of one output, whose sigmoid is the weight of `shared`; or none
+  int64_t choices() const { return count + identities; }
   // Experts that a rank has, or has parts of.
   Share share(Rank rank) const {
     return whole ? Dimension{.size = count}.share(rank) : Share{0, count};
@@ -104,6 +107,20 @@ struct ExpertsSpec {
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.router, s.choice_bias, s.choice_factors, s.choice_table, s.stream_scale,
           s.expert, s.stacked_gate_up, s.stacked_down, s.stacks_apart, s.shared, s.shared_gate);
+  }
+};
+
+// x * sigmoid(up(silu(down(x)))), of what a branch reads.
+struct GateSpec {
+  std::string name;  // of the module; no name: there is none
+  int64_t rank = 0;  // outputs of `down`
+  LinearSpec down;   // each one part
+  LinearSpec up;
+
+  bool exists() const { return !name.empty(); }
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.down, s.up);
   }
 };
 
@@ -118,6 +135,9 @@ struct MixerBranch {
   BranchInput input = BranchInput::stream;
   StreamMixSpec mix = {};
   NormSpec norm;
+  bool norms_stream = false;    // the stream is what the norm gives, and
+  float stream_multiplier = 1;  // is multiplied once the branch has read it
+  GateSpec input_gate = {};     // of what the norm gives
   float input_multiplier = 1;
   MixerSpec mixer = AttentionSpec{};
   NormSpec output_norm = {};
@@ -129,14 +149,18 @@ struct MixerBranch {
   const AttentionSpec& attention() const { return std::get<AttentionSpec>(mixer); }
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.mix, s.norm, s.mixer, s.output_norm, s.stream_norm);
+    visit(s.mix, s.norm, s.input_gate, s.mixer, s.output_norm, s.stream_norm);
   }
 };
 
 struct MlpBranch {
   BranchInput input = BranchInput::stream;
   StreamMixSpec mix = {};
+  std::optional<size_t> behind = {};  // the mixer of the layer that it comes behind; nullopt: all
   NormSpec norm;
+  bool norms_stream = false;
+  float stream_multiplier = 1;
+  GateSpec input_gate = {};
   MlpSpec mlp = {};
   std::optional<ExpertsSpec> experts = {};  // in the place of mlp
   bool adds_input = false;  // what it reads is added, too; with a branch that it is beside
@@ -144,11 +168,12 @@ struct MlpBranch {
   float multiplier = 1;
   float sum_multiplier = 1;  // of the stream, once both are added
   NormSpec stream_norm = {};
+  bool late = false;       // with another beside it: its output is added at the end of the layer
   NormSpec sum_norm = {};  // of the sum of its output and that of the branch that it is beside
 
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.mix, s.norm, s.output_norm, s.stream_norm, s.sum_norm);
+    visit(s.mix, s.norm, s.input_gate, s.output_norm, s.stream_norm, s.sum_norm);
     if (s.experts) {
       visit(*s.experts);
     } else {
@@ -157,7 +182,7 @@ struct MlpBranch {
   }
 };
 
-// Mixers, then MLPs; either may be none.
+// Mixers, then MLPs, but for those that come behind a mixer; either may be none.
 struct LayerSpec {
   std::string name;
   std::vector<MixerBranch> mixers;

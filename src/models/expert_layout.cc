@@ -23,8 +23,10 @@ ExpertsSpec read_experts(const JsonFields& c, const ExpertKeys& keys) {
 void read_grouped_choice(const JsonFields& c, const GroupedChoice& absent, ExpertsSpec& experts) {
   RouterParams& choice = experts.choice;
   choice.score = RouterScore::sigmoid;
-  choice.groups = read_size(c, absent.groups_key, absent.groups, experts.count);
-  choice.top_k_groups = read_size(c, "topk_group", absent.top_k_groups, choice.groups);
+  if (!c.is_null(absent.groups_key)) {
+    choice.groups = read_size(c, absent.groups_key, absent.groups, experts.count);
+    choice.top_k_groups = read_size(c, "topk_group", absent.top_k_groups, choice.groups);
+  }
   choice.normalized = read_boolean(c, absent.normalized_key, absent.normalized);
   choice.added = 1e-20F;
   constexpr const char* kFactor = "routed_scaling_factor";

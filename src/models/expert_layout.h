@@ -33,7 +33,8 @@ struct GroupedChoice {
   const char* normalized_key = "norm_topk_prob";
   bool may_lack_factor = false;  // a null is the default
 };
-// Sigmoid scores with a bias for the choice, and groups (DeepSeek-V3's router).
+// Sigmoid scores with a bias for the choice, and groups (DeepSeek-V3's router), of which a null
+// means none.
 void read_grouped_choice(const JsonFields& config, const GroupedChoice& absent,
                          ExpertsSpec& experts);
 

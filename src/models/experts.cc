@@ -21,7 +21,7 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, const DecoderSpec& mode
                              std::vector<LinearPart>{{source, outputs}}, hidden_size_, linear.bias,
                              Rank{}, ParamRole::router);
   };
-  router_ = &one_part(spec.router, spec.count);
+  router_ = &one_part(spec.router, spec.choices());
   // `row`: elements of a row of the matrix that is stored; 0: it is none.
   auto vector = [&](const std::string& source, int64_t size, int64_t row = 0) -> const Param* {
     if (source.empty()) return nullptr;
@@ -29,8 +29,8 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, const DecoderSpec& mode
     const std::vector<PieceSpec> pieces{{.source = name, .rows = size, .view = {.row = row}}};
     return &add_param(make_vector(name, ParamRole::bias, pieces, {}, 1));
   };
-  choice_bias_ = vector(spec.choice_bias, spec.count);
-  choice_factors_ = vector(spec.choice_factors, spec.count);
+  choice_bias_ = vector(spec.choice_bias, spec.choices());
+  choice_factors_ = vector(spec.choice_factors, spec.choices());
   choice_table_ =
       vector(spec.choice_table, model.vocab_size * spec.choice.top_k, spec.choice.top_k);
   stream_scale_ = vector(spec.stream_scale, hidden_size_);
@@ -39,7 +39,8 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, const DecoderSpec& mode
   for (int64_t e = own.begin; e < own.begin + own.count; ++e) {
     const ModulePlace place{layer, e, adds_up_ ? spec.count : 0};
     Mlp& expert = add_child<Mlp>(spec.expert, place, hidden_size_, adds_up_ ? Rank{} : rank);
-    expert.set_expert(e, static_cast<double>(spec.choice.top_k) / static_cast<double>(spec.count));
+    expert.set_expert(e,
+                      static_cast<double>(spec.choice.top_k) / static_cast<double>(spec.choices()));
     experts_[static_cast<size_t>(e)] = &expert;
   }
   if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size_, rank);
@@ -85,7 +86,7 @@ std::optional<ExpertMatrix> matrix_of(std::span<const Mlp* const> experts, Get g
 }  // namespace
 
 std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const {
-  if (!one_rank_) return std::nullopt;
+  if (!one_rank_ || spec_.identities > 0) return std::nullopt;
   const MlpSpec& spec = spec_.expert;
   const Mlp& first = *experts_.front();
   if (!first.is_plain() || spec.times_layer_input || spec_.weighs_input) return std::nullopt;
@@ -123,7 +124,7 @@ void Experts::route(const Context& context, const StepRows& rows, const Activati
   params.factors = float_data(choice_factors_);
   params.table = float_data(choice_table_);
   if (params.table != nullptr) params.ids = rows.ids;
-  context.kernels.route(logits.columns(0, spec_.count), params, act.routing().choices);
+  context.kernels.route(logits.columns(0, spec_.choices()), params, act.routing().choices);
 }
 
 void Experts::make_lists(const Context& context, const Activations& act, int64_t rows,
@@ -217,6 +218,19 @@ void Experts::add_expert(size_t e, const Context& context, const Activations& ac
   add_output(e, context, act, lists, begins, 0, sum);
 }
 
+// Adds those choices that give a row as it is.
+void Experts::add_identities(const Context& context, const Activations& act, const Begins& begins,
+                             Tensor x, Tensor sum) const {
+  const Tensor some = act.expert_rows(x.rows).columns(0, hidden_size_);
+  for (auto e = static_cast<size_t>(spec_.count); e < static_cast<size_t>(spec_.choices()); ++e) {
+    if (begins[e + 1] == begins[e]) continue;
+    const ChosenRows chosen(act.routing(), begins[e], begins[e + 1]);
+    const Tensor rows = some.rows_from(0, chosen.weights.rows);
+    context.kernels.index_select(x, chosen.rows, {}, rows);
+    context.kernels.index_add(rows, chosen.rows, chosen.weights, sum);
+  }
+}
+
 bool Experts::any_on_host(const Context& context, int64_t rows) const {
   return context.host != nullptr && std::ranges::any_of(experts_, [&](const Mlp* e) {
            return e != nullptr && e->is_on_host(rows);
@@ -279,6 +293,7 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
     add_output(e, context, act, act.routing(), begins, at, sum);
   }
   if (adds_up_) context.group.sum(sums, kernels);
+  add_identities(context, act, begins, x, sum);
   if (shared_ != nullptr) add_shared(all, act, x, sum);
   if (beside) add_from_host(all, act, begins, x.rows, sum);
   kernels.stream().copy(y.data, sums.data, sum_bytes);

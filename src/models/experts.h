@@ -2,10 +2,11 @@
 //
 // Either the kernels compute all chosen experts at once (Kernels::experts), and nobody waits; or
 // experts are computed one after the other, each for the rows that have chosen it, by lists that
-// the host makes. Which of the two depends on the kernels and on where and how the plan keeps the
-// weights, and so is the same for all steps. In both a row's sum is added up by rising numbers, so
-// that its result does not depend on what other rows have chosen. Where each rank has some of the
-// experts, ranks compute their own, and a row's sum is that of the ranks' sums.
+// the host makes. Which of the two depends on the kernels, on where and how the plan keeps the
+// weights, and on choices that have none (identities), and so is the same for all steps. In both a
+// row's sum is added up by rising numbers, so that its result does not depend on what other rows
+// have chosen. Where each rank has some of the experts, ranks compute their own, and a row's sum is
+// that of the ranks' sums.
 //
 // Beside a device, the CPU computes the experts that lie in host memory while the device computes
 // the others and the shared one; their sum is added to the device's.
@@ -57,6 +58,8 @@ class Experts : public Module {
                   const Begins& begins, int64_t at, Tensor sum) const;
   void add_expert(size_t e, const Context& context, const Activations& act, const Routing& lists,
                   const Begins& begins, Tensor x, Tensor sum) const;
+  void add_identities(const Context& context, const Activations& act, const Begins& begins,
+                      Tensor x, Tensor sum) const;
   bool any_on_host(const Context& context, int64_t rows) const;
   void add_from_host(const Context& context, const Activations& act, const Begins& begins,
                      int64_t rows, Tensor sum) const;

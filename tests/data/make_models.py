@@ -11,13 +11,13 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AXK1Config, AfmoeConfig, Apertus1p5TextConfig, ApertusConfig, AriaTextConfig, BioGptConfig, BitNetConfig, BloomConfig, CTRLConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
-                          CohereConfig, CwmConfig, DbrxConfig,
+from transformers import (AXK1Config, AXK2Config, AfmoeConfig, Apertus1p5TextConfig, ApertusConfig, AriaTextConfig, BioGptConfig, BitNetConfig, BloomConfig, CTRLConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
+                          CohereConfig, CwmConfig, DbrxConfig, Dots3NoteTextConfig,
                           CohereCompassTextConfig, DeepseekV32Config, DeepseekV4Config, ExaoneConfig, ExaoneMoeConfig, FalconConfig, FalconH1Config,
                           FalconMambaConfig, FlexOlmoConfig, FlintConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Gemma3nTextConfig, Gemma4UnifiedTextConfig, Glm4Config, GptOssConfig,
                           Glm4MoeConfig, GlmConfig, GlmMoeDsaConfig, GraniteConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
                           GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config, HeliumConfig, HyperCLOVAXConfig,
-                          Jais2Config, JambaConfig, KimiLinearConfig, BailingHybridConfig, Kolibri1Config, LagunaConfig, Lfm2Config, Lfm2MoeConfig, Lfm3Config, LlamaConfig, MiMoV2FlashConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config, Ministral3Config,
+                          Jais2Config, JambaConfig, KimiLinearConfig, BailingHybridConfig, Kolibri1Config, LagunaConfig, LaraMiniConfig, Lfm2Config, Lfm2MoeConfig, Lfm3Config, LlamaConfig, LongcatFlashConfig, MiMoV2FlashConfig, MiniMaxConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config, Ministral3Config,
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
                           OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3NextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
                           StableLmConfig, Step3p7Config, VaultGemmaConfig, XGLMConfig, YoutuConfig)
@@ -44,6 +44,7 @@ MODELS = {
     "apertus1p5": Apertus1p5TextConfig(**GROUPED, output_vocab_size=80),
     "aria": AriaTextConfig(**GROUPED | {"intermediate_size": 16}, moe_num_experts=4, moe_topk=2, mlp_bias=True),
     "axk1": AXK1Config(**LATENT | {"num_hidden_layers": 3}, n_group=2, topk_group=1),
+    "axk2": AXK2Config(**LATENT | {"q_lora_rank": 32}, gated_norm_rank=8, index_topk=13),
     "bailing_moe": GraniteMoeSharedConfig(**GROUPED | {"intermediate_size": 16}, num_local_experts=4, num_experts_per_tok=2,
                                           shared_intermediate_size=32, attention_multiplier=6**-0.5),
     "bailing_moe_v2": Glm4MoeConfig(**ROUTED, n_routed_experts=4, n_group=2, topk_group=1, n_shared_experts=2, routed_scaling_factor=1.5,
@@ -83,6 +84,12 @@ MODELS = {
                                                  "compressed_sparse_attention"], num_hash_layers=1, partial_rotary_factor=0.5,
                                     rope_parameters={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32,
                                                      "beta_fast": 32, "beta_slow": 1}),
+    "dots3_note": Dots3NoteTextConfig(**{k: v for k, v in LATENT.items() if k != "first_k_dense_replace"} | {"num_hidden_layers": 3, "head_dim": 20},
+                                      mlp_layer_types=["dense", "sparse", "sparse"], n_group=2, topk_group=1, index_topk=13, sliding_window=16,
+                                      shared_experts_intermediate_size=16, routed_scaling_factor=1.5,
+                                      layer_types=["indexed_attention", "sliding_attention", "full_attention"],
+                                      swa_num_attention_heads=4, swa_num_key_value_heads=4, swa_q_lora_rank=20, swa_kv_lora_rank=24,
+                                      swa_head_dim=18, swa_qk_nope_head_dim=12, swa_v_head_dim=10, use_dsa=None),
     "exaone": ExaoneConfig(**GROUPED, layer_norm_epsilon=1e-4),
     "exaone_moe": ExaoneMoeConfig(**ROUTED, num_experts=4, sliding_window=16, sliding_window_pattern=2, n_group=2, topk_group=1),
     "falcon_alibi": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, multi_query=False, bias=True,
@@ -146,10 +153,17 @@ MODELS = {
     "laguna": LagunaConfig(**ROUTED, num_experts=4, shared_expert_intermediate_size=24, sliding_window=16, moe_routed_scaling_factor=1.5,
                            moe_router_logit_softcapping=3.0, num_attention_heads_per_layer=[4, 6, 4],
                            layer_types=["full_attention", "sliding_attention", "full_attention"]),
+    "lara_mini": LaraMiniConfig(**{k: v for k, v in GROUPED.items() if k != "intermediate_size"} | STATES | {"num_hidden_layers": 4}, head_dim=8,
+                                num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=12,
+                                sliding_window=16),
     "lfm2": Lfm2Config(**SMALL | {"num_hidden_layers": 3}, conv_L_cache=2, conv_bias=True, block_multiple_of=8,
                        layer_types=["conv", "full_attention", "conv"]),
     "lfm3": Lfm3Config(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, conv_L_cache=3, sliding_window=16,
                        layer_types=["conv", "sliding_attention", "full_attention"]),
+    "longcat_flash": LongcatFlashConfig(**{k: v for k, v in TINY.items() if k not in ("num_hidden_layers", "intermediate_size")}, num_layers=2,
+                                        q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, head_dim=4, v_head_dim=8,
+                                        ffn_hidden_size=40, expert_ffn_hidden_size=16, n_routed_experts=4, zero_expert_num=3, moe_topk=3,
+                                        routed_scaling_factor=1.5),
     "mamba": MambaConfig(**COMMON, hidden_size=40, num_hidden_layers=2, state_size=17, use_bias=True, use_conv_bias=False,
                          conv_kernel=2, time_step_rank=20),
     "mamba2": Mamba2Config(**COMMON, hidden_size=42, num_hidden_layers=2, num_heads=6, head_dim=14, state_size=9, n_groups=1,
@@ -181,6 +195,9 @@ MODELS = {
     "gguf_ministral3": Ministral3Config(**GROUPED, head_dim=8, rope_parameters={
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0,
         "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1}),
+    "minimax": MiniMaxConfig(**GROUPED | {"intermediate_size": 16, "num_hidden_layers": 3}, num_local_experts=4, head_dim=8, block_size=32,
+                             full_attn_alpha_factor=1.5, full_attn_beta_factor=0.8, linear_attn_alpha_factor=1.2, mlp_alpha_factor=1.3,
+                             mlp_beta_factor=0.9, layer_types=["linear_attention", "full_attention", "linear_attention"]),
     "mixtral": MixtralConfig(**SMALL | {"intermediate_size": 40}, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
     "mllama": MllamaTextConfig(**GROUPED | {"num_hidden_layers": 3}, cross_attention_layers=[1], rope_parameters={
         "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -331,9 +348,9 @@ def publish(name, config, folder):
 
 
 LENGTHS, NEW = (9, 40), 24
-FIRST_SEEDS = {"mamba": 9, "gguf_qwen3_5": 15}  # with those before, one token's logits are much further from float32's than all others
+FIRST_SEEDS = {"mamba": 9, "gguf_qwen3_5": 15, "lara_mini": 1349, "dots3_note": 49}  # with those before, one token's logits are much further from float32's than all others
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
-IN_CHUNKS = {"falcon_h1", "gguf_lfm2_moe", "gguf_mamba2", "gguf_qwen3_5", "gguf_qwen3_next", "kimi_linear", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5",
+IN_CHUNKS = {"falcon_h1", "gguf_lfm2_moe", "gguf_mamba2", "gguf_qwen3_5", "gguf_qwen3_next", "kimi_linear", "lara_mini", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "minimax", "nemotron_h", "olmo_hybrid", "qwen3_5",
              "qwen3_5_moe"}  # in float32 transformers' sums over chunks are further from float64's
 WITH_STATES = IN_CHUNKS | {"falcon_mamba", "gguf_falcon_mamba", "jamba_dense", "mamba"}
 

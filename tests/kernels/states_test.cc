@@ -168,6 +168,23 @@ TEST_P(States, DecaysEqualTheReference) {
   }
 }
 
+TEST_P(States, DecaysOfSlopesEqualTheReference) {
+  Random random("States.DecaysOfSlopesEqualTheReference");
+  Backend reference(Isa::reference, Compute::f32, {});
+  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8}, 2);
+  const int64_t heads = random.between(2, 70), first = random.between(0, heads - 1);
+  for (float factor : {0.0F, 0.5F, 1.0F}) {
+    const DecaySlopes slopes{.heads = heads, .first = first, .factor = factor};
+    Matrix decays(5, heads - first), expected(5, heads - first);
+    reference->slope_decays(slopes, expected.tensor());
+    backend->slope_decays(slopes, decays.tensor());
+    test::expect_near(decays, expected, 1e-6F, 1e-6F);
+    EXPECT_TRUE(decays.gaps_untouched());
+    EXPECT_NEAR(expected.at(0, heads - first - 1), std::exp(-factor / 256),
+                1e-6);  // of the last head
+  }
+}
+
 struct ScanSize {
   int64_t key_heads, heads, key_dim, value_dim, page_rows, first_row;
 };

@@ -1,4 +1,5 @@
-// Fields of config.json that families with states, latent attention or clamped queries read.
+// Fields of config.json that families with states, latent attention, or scaled or clamped queries
+// read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,9 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
     const DecoderSpec c = parse_family(architecture, Json::object());
     EXPECT_EQ(c.vocab_size, expected["vocab_size"]);
     EXPECT_EQ(c.hidden_size, expected["hidden_size"]);
-    EXPECT_EQ(std::ssize(c.layers), expected["num_hidden_layers"]);
+    int64_t mixers = 0;
+    for (size_t l = 0; l < c.layers.size(); ++l) mixers += std::ssize(c.layer(l).mixers);
+    EXPECT_EQ(mixers, expected["num_hidden_layers"]);
     EXPECT_EQ(c.max_positions, expected["max_position_embeddings"]);
     EXPECT_EQ(c.norm.params.eps, expected["rms_norm_eps"].get<float>());
     EXPECT_EQ(c.kinds.front().mlps.front().mlp.width.size, expected["intermediate_size"]);
@@ -35,8 +38,9 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
     EXPECT_EQ(mla.nope_dim, expected["qk_nope_head_dim"]);
     EXPECT_EQ(mla.rope_dim, expected["qk_rope_head_dim"]);
     EXPECT_EQ(mla.value_dim, expected["v_head_dim"]);
-    EXPECT_EQ(mla.kv_norm.params.eps, 1e-6F);
-    const Json& rope = expected["rope_parameters"];
+    EXPECT_EQ(mla.kv_norm.params.eps, expected["latent_eps"].get<float>());
+    const Json& ropes = expected["rope_parameters"];
+    const Json& rope = ropes.contains("indexed_attention") ? ropes["indexed_attention"] : ropes;
     EXPECT_EQ(c.ropes.front().theta, rope["rope_theta"]);
     EXPECT_EQ(c.ropes.front().factor, rope.value("factor", 1.0));
     EXPECT_EQ(c.ropes.front().dim, expected["qk_rope_head_dim"]);
@@ -53,11 +57,13 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
     }
     const int64_t width = expected["moe_intermediate_size"];
     EXPECT_EQ(experts.expert.width.size, width);
-    EXPECT_EQ(experts.shared->width.size, width * expected["n_shared_experts"].get<int64_t>());
-    EXPECT_EQ(experts.choice.normalized, expected["norm_topk_prob"]);
+    EXPECT_EQ(experts.shared ? experts.shared->width.size : 0,
+              width * expected.value("n_shared_experts", int64_t{0}));
+    EXPECT_EQ(experts.choice.normalized, expected.value("norm_topk_prob", false));
     EXPECT_EQ(experts.choice.factor, expected["routed_scaling_factor"].get<float>());
     const auto groups = [&](const char* key) {
-      return expected[key].is_null() ? int64_t{1} : expected[key].get<int64_t>();
+      const bool none = !expected.contains(key) || expected[key].is_null();
+      return none ? int64_t{1} : expected[key].get<int64_t>();
     };
     EXPECT_EQ(experts.choice.groups, groups("n_group"));
     EXPECT_EQ(experts.choice.top_k_groups, groups("topk_group"));
@@ -128,6 +134,24 @@ TEST(MixerFamilies, LayersAndChannelsOfMambaAsConfigJsonSays) {
   const auto& mamba = std::get<MambaSpec>(falcon.kinds.front().mixers.front().mixer);
   EXPECT_EQ(mamba.channels.size, 8192);
   EXPECT_EQ(mamba.step_rank, 256);
+}
+
+TEST(MixerFamilies, Gpt2ScalesScoresAsConfigJsonSays) {
+  EXPECT_THAT(refusal("GPT2LMHeadModel", Json::object({{"add_cross_attention", true}})),
+              HasSubstr("add_cross_attention"));
+  Json config{{"n_inner", nullptr}, {"n_embd", 96}, {"n_head", 6}, {"n_layer", 2}};
+  EXPECT_EQ(parse_family("GPT2LMHeadModel", config).kinds.front().mlps.front().mlp.width.size,
+            4 * 96);
+  auto scale = [&](size_t layer) {
+    const DecoderSpec c = parse_family("GPT2LMHeadModel", config);
+    return c.layer(layer).mixers.front().attention().scale;
+  };
+  EXPECT_EQ(scale(1), 0);
+  config["scale_attn_by_inverse_layer_idx"] = true;
+  EXPECT_EQ(scale(0), 0.25F);
+  EXPECT_EQ(scale(1), 0.125F);
+  config["scale_attn_weights"] = false;
+  EXPECT_EQ(scale(1), 0.5F);
 }
 
 TEST(MixerFamilies, QueriesKeysAndValuesMayBeClamped) {

@@ -42,7 +42,7 @@ DecoderSpec latent_layout(const JsonFields& c, const LayoutDefaults& defaults,
   LayoutDefaults own = defaults;
   own.head_dim = read_rope_dim(c, mla);
   DecoderSpec spec = common_layout(c, own);
-  use_mla(c, mla, spec, spec.kinds.front());
+  use_mla(c, mla, spec.ropes.front(), spec.kinds.front());
   return spec;
 }
 
@@ -111,15 +111,6 @@ DecoderSpec parse_youtu(const JsonFields& c) {
   return latent_layout(c, defaults, {});
 }
 
-// Experts are in each moe_layer_freq-th layer from some on.
-std::vector<bool> read_axk1_experts(const JsonFields& c, int64_t layers) {
-  std::vector<bool> sparse = read_mlp_layer_types(c, layers, 1);
-  const int64_t each = read_size(c, "moe_layer_freq", 1, kMaxLayers);
-  for (int64_t l = 0; l < layers && !c.has("mlp_layer_types"); ++l)
-    sparse[static_cast<size_t>(l)] = sparse[static_cast<size_t>(l)] && l % each == 0;
-  return sparse;
-}
-
 DecoderSpec parse_axk1(const JsonFields& c) {
   LayoutDefaults defaults = kDeepseekV3;
   defaults.vocab_size = 163840;
@@ -128,7 +119,7 @@ DecoderSpec parse_axk1(const JsonFields& c) {
   DecoderSpec spec = latent_layout(c, defaults, {});
   ExpertsSpec experts = deepseek_experts(c, {.count = 192}, spec.kinds.front().mlps.front().mlp);
   read_grouped_choice(c, {.groups = 8, .top_k_groups = 4, .factor = 2.5}, experts);
-  use_experts(spec, experts, read_axk1_experts(c, std::ssize(spec.layers)));
+  use_experts(spec, experts, read_spaced_experts(c, std::ssize(spec.layers), 1));
   for (LayerSpec& layer : spec.kinds) {
     MlpBranch& mlp = layer.mlps.front();
     if (mlp.experts) mlp.output_norm = {layer.name + ".post_mlp_layernorm", spec.norm.params};
@@ -147,7 +138,7 @@ int64_t read_query_dim(const JsonFields& c, const MlaDefaults& defaults) {
   return read_rope_dim(c, defaults) + read_size(c, "qk_nope_head_dim", defaults.nope_dim);
 }
 
-void use_mla(const JsonFields& c, const MlaDefaults& defaults, const DecoderSpec& model,
+void use_mla(const JsonFields& c, const MlaDefaults& defaults, const RopeConfig& rope,
              LayerSpec& layer) {
   const std::string name = layer.mixers.front().attention().name;
   const bool bias = read_boolean(c, "attention_bias", false);
@@ -159,7 +150,7 @@ void use_mla(const JsonFields& c, const MlaDefaults& defaults, const DecoderSpec
   MlaSpec mla{.name = name,
               .heads = layer.mixers.front().attention().heads.units(),
               .nope_dim = keys,
-              .rope_dim = model.ropes.front().dim,
+              .rope_dim = rope.dim,
               .value_dim = values,
               .rank = read_size(c, "kv_lora_rank", defaults.rank),
               .kv_down = one_linear(name + ".kv_a_proj_with_mqa", bias),
@@ -180,7 +171,6 @@ void use_mla(const JsonFields& c, const MlaDefaults& defaults, const DecoderSpec
          "{}: {} heads of {} elements, or kv_lora_rank {} that is not even, "
          "are not supported",
          c.where(), mla.heads, widest, mla.rank);
-  const RopeConfig& rope = model.ropes.front();
   const double all_dim = rope_number(c, "mscale_all_dim", 0);
   const double m =
       rope.kind == RopeKind::plain || all_dim == 0 ? 1 : yarn_mscale(rope.factor, all_dim);
@@ -221,6 +211,14 @@ std::vector<bool> read_mlp_layer_types(const JsonFields& c, int64_t layers, int6
   const std::vector<size_t> kinds =
       read_layer_types(c, layers, {"dense", "sparse"}, "mlp_layer_types");
   for (size_t l = 0; l < kinds.size(); ++l) sparse[l] = kinds[l] == 1;
+  return sparse;
+}
+
+std::vector<bool> read_spaced_experts(const JsonFields& c, int64_t layers, int64_t absent_dense) {
+  std::vector<bool> sparse = read_mlp_layer_types(c, layers, absent_dense);
+  const int64_t each = read_size(c, "moe_layer_freq", 1, kMaxLayers);
+  for (int64_t l = 0; l < layers && !c.has("mlp_layer_types"); ++l)
+    sparse[static_cast<size_t>(l)] = sparse[static_cast<size_t>(l)] && l % each == 0;
   return sparse;
 }
 

@@ -24,9 +24,8 @@ struct MlaDefaults {
 int64_t read_rope_dim(const JsonFields& config, const MlaDefaults& defaults);
 int64_t read_query_dim(const JsonFields& config, const MlaDefaults& defaults);
 
-// Puts MLA in the place of a layer's attention. The model's first rope is that
-// of its rotated part.
-void use_mla(const JsonFields& config, const MlaDefaults& defaults, const DecoderSpec& model,
+// Puts MLA in the place of a layer's attention. `rope`: of its rotated part, the model's first.
+void use_mla(const JsonFields& config, const MlaDefaults& defaults, const RopeConfig& rope,
              LayerSpec& layer);
 
 // Lets a layer with MLA attend to the positions that its indexer chooses (DeepSeek-V3.2,
@@ -53,6 +52,9 @@ ExpertsSpec deepseek_experts(const JsonFields& config, const DeepseekExperts& de
 // first_k_dense_replace.
 std::vector<bool> read_mlp_layer_types(const JsonFields& config, int64_t layers,
                                        int64_t absent_dense);
+// The same, where without mlp_layer_types experts are in each moe_layer_freq-th of them.
+std::vector<bool> read_spaced_experts(const JsonFields& config, int64_t layers,
+                                      int64_t absent_dense);
 
 // Lets tensors of layers for several tokens at once, behind the others, be
 // ignored.

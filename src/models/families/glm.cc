@@ -165,7 +165,7 @@ DecoderSpec parse_glm_lite(const JsonFields& c) {
   LayoutDefaults defaults = kGlmLite;
   defaults.head_dim = read_rope_dim(c, kMla);
   DecoderSpec spec = common_layout(c, defaults);
-  use_mla(c, kMla, spec, spec.kinds.front());
+  use_mla(c, kMla, spec.ropes.front(), spec.kinds.front());
   ExpertsSpec experts = deepseek_experts(c, {.count = 64, .top_k = 4, .width = 1536},
                                          spec.kinds.front().mlps.front().mlp);
   read_grouped_choice(c, {.factor = 1.8}, experts);
@@ -215,7 +215,7 @@ DecoderSpec parse_glm_dsa(const JsonFields& c) {
   LayoutDefaults defaults = kGlmDsa;
   defaults.head_dim = read_rope_dim(c, kMla);
   DecoderSpec spec = common_layout(c, defaults);
-  use_mla(c, kMla, spec, spec.kinds.front());
+  use_mla(c, kMla, spec.ropes.front(), spec.kinds.front());
   const std::vector<bool> shared = read_shared_choices(c, std::ssize(spec.layers));
   if (shared.front())
     fail(ErrorKind::refused, "{}: the first layer has no indexer, nor one before it", c.where());

@@ -150,7 +150,7 @@ DecoderSpec parse_kimi_linear(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, defaults);
   LayerSpec& layer = spec.kinds.front();
   LayerSpec linear = layer;
-  use_mla(c, mla_defaults, spec, layer);
+  use_mla(c, mla_defaults, spec.ropes.front(), layer);
   auto& mla = std::get<MlaSpec>(layer.mixers.front().mixer);
   mla.rope = std::nullopt;
   mla.scale = 1 / std::sqrt(static_cast<float>(mla.query_dim()));
@@ -188,7 +188,7 @@ DecoderSpec parse_ling(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, defaults);
   LayerSpec& layer = spec.kinds.front();
   LayerSpec linear = layer;
-  use_mla(c, mla_defaults, spec, layer);
+  use_mla(c, mla_defaults, spec.ropes.front(), layer);
   const std::string name = linear.name + ".self_attn";
   auto& mla = std::get<MlaSpec>(layer.mixers.front().mixer);
   mla.gate = one_linear(name + ".g_proj", false);

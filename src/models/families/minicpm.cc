@@ -74,7 +74,7 @@ DecoderSpec parse_minicpm3(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, defaults);
   LayerSpec& layer = spec.kinds.front();
   mla.value_dim = spec.hidden_size / layer.mixers.front().attention().heads.units();
-  use_mla(c, mla, spec, layer);
+  use_mla(c, mla, spec.ropes.front(), layer);
   std::get<MlaSpec>(layer.mixers.front().mixer).rope = RopePairing::halves;
   MlpSpec& mlp = layer.mlps.front().mlp;
   mlp.up.bias = mlp.down.bias = read_boolean(c, "mlp_bias", false);

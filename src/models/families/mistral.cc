@@ -109,7 +109,7 @@ DecoderSpec parse_mistral4(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, defaults);
   spec.ropes = {mistral4_rope(c, spec.ropes.front())};
   LayerSpec& layer = spec.kinds.front();
-  use_mla(c, kMla, spec, layer);
+  use_mla(c, kMla, spec.ropes.front(), layer);
   auto& mla = std::get<MlaSpec>(layer.mixers.front().mixer);
   if (!has_rope_fields(c)) mla.scale *= static_cast<float>(std::pow(yarn_mscale(128, 1), 2));
   if (mla.nope_dim % 2 != 0)

@@ -2,9 +2,10 @@
 // Qwen3's layout with norms of 1 + w, attention whose output has a gate, and in most layers a gated
 // DeltaNet (arXiv:2412.06464) in its place. Qwen3_5MoeForCausalLM: the same with experts beside a
 // shared one. Qwen3NextForCausalLM: the same again, with DeltaNet's inputs in two tensors.
+#include "src/models/families/qwen3_5.h"
+
 #include "src/base/error.h"
 #include "src/models/config.h"
-#include "src/models/expert_layout.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
 
@@ -57,41 +58,6 @@ Dimension read_state_heads(const JsonFields& c, const char* heads, int64_t absen
   return {.size = count * dim, .unit = dim};
 }
 
-GatedDeltaNetSpec delta_mixer(const JsonFields& c, const std::string& name,
-                              const NormParams& norm) {
-  const int64_t key_dim = read_size(c, "linear_key_head_dim", 128);
-  const int64_t value_dim = read_size(c, "linear_value_head_dim", 128);
-  const Dimension keys = read_state_heads(c, "linear_num_key_heads", 16, key_dim);
-  const Dimension values = read_state_heads(c, "linear_num_value_heads", 32, value_dim);
-  if (values.units() % keys.units() != 0)
-    fail(ErrorKind::refused,
-         "{}: linear_num_key_heads ({}) does not divide linear_num_value_heads ({})", c.where(),
-         keys.units(), values.units());
-  c.refuse_null({"linear_conv_kernel_dim"});
-  const int64_t width = c.integer_or("linear_conv_kernel_dim", 2, kMostConvWidth, 4);
-  const std::string qkv = name + ".in_proj_qkv";
-  return {.name = name,
-          .heads = values,
-          .key_heads = keys,
-          .key_dim = key_dim,
-          .value_dim = value_dim,
-          .input = {.name = name + ".in_proj",
-                    .parts = {{qkv},
-                              {qkv, {.first = keys.size}},
-                              {qkv, {.first = 2 * keys.size}},
-                              {name + ".in_proj_z"},
-                              {name + ".in_proj_a"},
-                              {name + ".in_proj_b"}}},
-          .convolution = {.name = name + ".conv1d",
-                          .width = width,
-                          .silu = true,
-                          .first = {0, keys.size, 2 * keys.size}},
-          .log_rates = name + ".A_log",
-          .step_bias = name + ".dt_bias",
-          .norm = {name + ".norm", norm},
-          .output = one_linear(name + ".out_proj", false)};
-}
-
 // Qwen3-Next has queries, keys, values and the gate of a key head and its value heads, then those
 // of the next, in one tensor, and so steps and decays in another.
 void interleave_inputs(GatedDeltaNetSpec& mixer) {
@@ -128,7 +94,7 @@ DecoderSpec qwen3_5_layout(const JsonFields& c, const LayoutDefaults& defaults) 
   const NormParams plain = spec.norm.params;
   each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 1; });
   LayerSpec linear = layer;
-  linear.mixers.front().mixer = delta_mixer(c, layer.name + ".linear_attn", plain);
+  linear.mixers.front().mixer = qwen_delta_net(c, {}, layer.name + ".linear_attn", plain);
   spec.kinds.push_back(std::move(linear));
   spec.layers = layer_kinds(c, std::ssize(spec.layers));
   spec.prefixes = {"model.", "model.language_model.", "language_model.model.", "language_model."};
@@ -137,8 +103,63 @@ DecoderSpec qwen3_5_layout(const JsonFields& c, const LayoutDefaults& defaults) 
 
 DecoderSpec parse_qwen3_5(const JsonFields& c) { return qwen3_5_layout(c, kQwen35Defaults); }
 
-// Beside one whose sigmoid says how much it counts.
-ExpertsSpec moe_experts(const JsonFields& c, const ExpertKeys& keys, const MlpSpec& mlp) {
+DecoderSpec parse_qwen3_5_moe(const JsonFields& c) {
+  DecoderSpec spec = qwen3_5_layout(c, kQwen35Moe);
+  const ExpertsSpec experts = qwen_experts(c, {.absent_count = 256, .absent_top_k = 8},
+                                           spec.kinds.front().mlps.front().mlp);
+  use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
+  return spec;
+}
+
+DecoderSpec parse_next(const JsonFields& c) {
+  DecoderSpec spec = qwen3_5_layout(c, kNext);
+  ExpertsSpec experts = qwen_experts(c, {.absent_count = 512, .absent_top_k = 10},
+                                     spec.kinds.front().mlps.front().mlp);
+  experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
+  interleave_inputs(std::get<GatedDeltaNetSpec>(spec.kinds.back().mixers.front().mixer));
+  use_experts(spec, experts, read_sparse_layers(c, std::ssize(spec.layers)));
+  return spec;
+}
+
+}  // namespace
+
+GatedDeltaNetSpec qwen_delta_net(const JsonFields& c, const DeltaNetDefaults& defaults,
+                                 const std::string& name, const NormParams& norm) {
+  const int64_t key_dim = read_size(c, "linear_key_head_dim", 128);
+  const int64_t value_dim = read_size(c, "linear_value_head_dim", 128);
+  const Dimension keys = read_state_heads(c, "linear_num_key_heads", defaults.key_heads, key_dim);
+  const Dimension values =
+      read_state_heads(c, "linear_num_value_heads", defaults.value_heads, value_dim);
+  if (values.units() % keys.units() != 0)
+    fail(ErrorKind::refused,
+         "{}: linear_num_key_heads ({}) does not divide linear_num_value_heads ({})", c.where(),
+         keys.units(), values.units());
+  c.refuse_null({"linear_conv_kernel_dim"});
+  const int64_t width = c.integer_or("linear_conv_kernel_dim", 2, kMostConvWidth, 4);
+  const std::string qkv = name + ".in_proj_qkv";
+  return {.name = name,
+          .heads = values,
+          .key_heads = keys,
+          .key_dim = key_dim,
+          .value_dim = value_dim,
+          .input = {.name = name + ".in_proj",
+                    .parts = {{qkv},
+                              {qkv, {.first = keys.size}},
+                              {qkv, {.first = 2 * keys.size}},
+                              {name + ".in_proj_z"},
+                              {name + ".in_proj_a"},
+                              {name + ".in_proj_b"}}},
+          .convolution = {.name = name + ".conv1d",
+                          .width = width,
+                          .silu = true,
+                          .first = {0, keys.size, 2 * keys.size}},
+          .log_rates = name + ".A_log",
+          .step_bias = name + ".dt_bias",
+          .norm = {name + ".norm", norm},
+          .output = one_linear(name + ".out_proj", false)};
+}
+
+ExpertsSpec qwen_experts(const JsonFields& c, const ExpertKeys& keys, const MlpSpec& mlp) {
   ExpertsSpec experts = read_experts(c, keys);
   experts.choice.normalized = true;
   name_experts(experts, mlp, read_size(c, "moe_intermediate_size", 512, 4 * kMaxWidth));
@@ -149,26 +170,6 @@ ExpertsSpec moe_experts(const JsonFields& c, const ExpertKeys& keys, const MlpSp
   experts.shared_gate = mlp.name + ".shared_expert_gate";
   return experts;
 }
-
-DecoderSpec parse_qwen3_5_moe(const JsonFields& c) {
-  DecoderSpec spec = qwen3_5_layout(c, kQwen35Moe);
-  const ExpertsSpec experts =
-      moe_experts(c, {.absent_count = 256, .absent_top_k = 8}, spec.kinds.front().mlps.front().mlp);
-  use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
-  return spec;
-}
-
-DecoderSpec parse_next(const JsonFields& c) {
-  DecoderSpec spec = qwen3_5_layout(c, kNext);
-  ExpertsSpec experts = moe_experts(c, {.absent_count = 512, .absent_top_k = 10},
-                                    spec.kinds.front().mlps.front().mlp);
-  experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
-  interleave_inputs(std::get<GatedDeltaNetSpec>(spec.kinds.back().mixers.front().mixer));
-  use_experts(spec, experts, read_sparse_layers(c, std::ssize(spec.layers)));
-  return spec;
-}
-
-}  // namespace
 
 std::vector<Family> qwen3_5_families() {
   return {{"Qwen3_5ForCausalLM",

@@ -58,6 +58,7 @@ std::unique_ptr<Mixer> make_mixer(const MlaSpec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const GatedDeltaNetSpec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const Mamba2Spec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const MambaSpec& spec, const MixerPlace& place);
+std::unique_ptr<Mixer> make_mixer(const LightningSpec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const ShortConvolutionSpec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const SummaryAttentionSpec& spec, const MixerPlace& place);
 

@@ -151,18 +151,25 @@ struct MlaSpec {
   int64_t query_rank = 0;      // 0: queries are products of the input
   LinearSpec query_down = {};  // one part, with query_rank alone
   NormSpec query_norm = {};
-  LinearSpec query = {};  // one part
-  LinearSpec kv_down;     // one part: the latent vector, then the shared key
+  float query_multiplier = 1;    // of the normed vectors of lower rank
+  bool queries_of_both = false;  // of these vectors as they are, too, behind the normed ones
+  LinearSpec query = {};         // one part
+  LinearSpec kv_down;            // one part: the latent vector, then the shared key
   NormSpec kv_norm = {};
-  PartSpec keys;                 // nope_dim rows of each head
-  PartSpec values;               // value_dim rows of each head
-  bool transposed_keys = false;  // there are `rank` rows of nope_dim elements in their place
-  // One part, with a number for each head, whose sigmoid its values are multiplied by; no name:
-  // they are not.
+  float latent_multiplier = 1;    // of the normed latent vectors
+  NormSpec shared_key_norm = {};  // before rope
+  PartSpec keys;                  // nope_dim rows of each head
+  PartSpec values;                // value_dim rows of each head
+  bool transposed_keys = false;   // there are `rank` rows of nope_dim elements in their place
+  // One part, with a number for each head, or for each element of its values, whose sigmoid they
+  // are multiplied by; no name: they are not.
   LinearSpec gate = {};
+  bool gates_elements = false;
+  bool gate_of_queries = false;                               // it is a product of what queries are
   LinearSpec output;                                          // one part
   float scale = 0;                                            // of scores
   std::optional<RopePairing> rope = RopePairing::neighbours;  // nullopt: nothing is rotated
+  int64_t window = 0;                                         // as AttentionSpec has it
   size_t angles = 0;
   size_t query_angles = 0;                 // of queries, which may grow with their position
   std::optional<size_t> nope_angles = {};  // zeros, by which the other part of them grows, too
@@ -173,14 +180,16 @@ struct MlaSpec {
 
   int64_t query_dim() const { return nope_dim + rope_dim; }
   int64_t key_dim() const { return rank + rope_dim; }
+  int64_t query_inputs() const { return queries_of_both ? 2 * query_rank : query_rank; }
+  Dimension gates() const { return head_rows(gates_elements ? value_dim : 1); }
   Dimension head_rows(int64_t each) const { return {.size = heads * each, .unit = each}; }
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.keys, s.values,
-          s.gate, s.output, s.indexer);
+    visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.shared_key_norm,
+          s.keys, s.values, s.gate, s.output, s.indexer);
   }
 };
 
@@ -368,6 +377,27 @@ struct MambaSpec {
   }
 };
 
+// Lightning attention (arXiv:2401.04658): linear attention, without a softmax, whose state fades by
+// a share for each head. Queries, keys and values are activations of products of the input. Its
+// output is sigmoid(gate) * norm(it).
+struct LightningSpec {
+  std::string name;
+  Dimension heads;   // of queries, keys and values
+  LinearSpec input;  // queries, keys, values and gate
+  Activation activation = Activation::silu;
+  std::vector<float> factors = {};  // of each layer, as DecaySlopes has it
+  NormSpec norm = {};               // of all heads as one row
+  LinearSpec output;                // one part
+
+  MixerWidths widths(Rank rank) const;
+  void divide(Rank rank);
+  void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.input, s.norm, s.output);
+  }
+};
+
 // queries * convolution(keys * values), and no recurrence (LFM2).
 struct ShortConvolutionSpec {
   std::string name;
@@ -386,6 +416,6 @@ struct ShortConvolutionSpec {
 };
 
 using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaNetSpec, Mamba2Spec, MambaSpec,
-                               ShortConvolutionSpec, SummaryAttentionSpec>;
+                               LightningSpec, ShortConvolutionSpec, SummaryAttentionSpec>;
 
 }  // namespace sluice

@@ -64,8 +64,11 @@ class Mla final : public Mixer {
   Mla(const MlaSpec& spec, const MixerPlace& place);
   // Keys of an indexer are a latent cache whose values are not read.
   std::vector<KvSpec> kv_specs() const override {
-    std::vector<KvSpec> specs{
-        {.kind = KvKind::latent, .heads = 1, .key_dim = spec_.key_dim(), .value_dim = spec_.rank}};
+    std::vector<KvSpec> specs{{.kind = KvKind::latent,
+                               .heads = 1,
+                               .key_dim = spec_.key_dim(),
+                               .value_dim = spec_.rank,
+                               .window = spec_.window}};
     if (indexer_ == nullptr) return specs;
     const int64_t dim = spec_.indexer->head_dim;
     specs.push_back({.kind = KvKind::latent, .heads = 1, .key_dim = dim, .value_dim = dim});
@@ -86,6 +89,14 @@ class Mla final : public Mixer {
   }
   void rotate(const Kernels& kernels, const StepRows& step, size_t angles, Tensor heads,
               int64_t head_dim, RopePairing pairing) const;
+  // Inputs of queries: normed vectors of lower rank, or x.
+  Tensor query_input(Tensor all, Tensor x) const {
+    if (query_down_ == nullptr) return x;
+    return all.columns(columns().query_down, spec_.query_inputs());
+  }
+  void compute_query_input(const Context& context, Tensor all, Tensor x) const;
+  // Multiplies what heads have computed by their gates.
+  void apply_gate(const Context& context, Tensor all, Tensor x, Tensor out) const;
   // Returns queries for latent vectors, each with the rotated part behind it.
   Tensor queries(const Context& context, const StepRows& step, Tensor all, Tensor x) const;
   // Returns the latent vectors, each with the shared key behind it.
@@ -102,6 +113,7 @@ class Mla final : public Mixer {
   Linear* query_;
   Linear* kv_down_;
   const Norm* kv_norm_;
+  const Norm* shared_key_norm_ = nullptr;  // or none
   const HeadMatrix* keys_;
   const HeadMatrix* values_;
   Linear* gate_ = nullptr;  // or none
@@ -126,12 +138,15 @@ Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
   if (spec.query_rank > 0) {
     query_down_ = add(spec.query_down, spec.query_rank, inputs, Shard::whole());
     query_norm_ = add_norm(spec.query_norm, spec.query_rank);
-    inputs = spec.query_rank;
+    inputs = spec.query_inputs();
+    check(!spec.queries_of_both || spec.query_rank % kPanelRows == 0, "whole panels of both");
   }
   const Dimension all_queries = spec.head_rows(spec.query_dim());
   query_ = add(spec.query, all_queries.size, inputs, Shard::by_rows(all_queries));
   kv_down_ = add(spec.kv_down, spec.key_dim(), model.hidden_size, Shard::whole());
   kv_norm_ = add_norm(spec.kv_norm, spec.rank);
+  if (spec.shared_key_norm.exists())
+    shared_key_norm_ = add_norm(spec.shared_key_norm, spec.rope_dim);
   const int64_t key_rows = spec.transposed_keys ? spec.rank : spec.nope_dim;
   const int64_t key_cols = spec.transposed_keys ? spec.nope_dim : spec.rank;
   keys_ = &add_child<HeadMatrix>(place.name(spec.keys.source) + ".keys",
@@ -139,16 +154,17 @@ Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
   values_ = &add_child<HeadMatrix>(place.name(spec.values.source) + ".values",
                                    head_rows(spec, spec.values, spec.value_dim, spec.rank), place);
   const Dimension all_values = spec.head_rows(spec.value_dim);
-  const Dimension all_heads = spec.head_rows(1);
+  const Dimension all_gates = spec.gates();
   if (!spec.gate.name.empty())
-    gate_ = add(spec.gate, all_heads.size, model.hidden_size, Shard::by_rows(all_heads));
+    gate_ = add(spec.gate, all_gates.size, spec.gate_of_queries ? inputs : model.hidden_size,
+                Shard::by_rows(all_gates));
   output_ = add(spec.output, model.hidden_size, all_values.size, Shard::by_cols(all_values));
   if (spec.indexer) indexer_ = &add_child<Indexer>(*spec.indexer, spec.query_rank, place);
 }
 
 Mla::Columns Mla::columns() const {
   Columns c{};
-  c.kv = query_down_ != nullptr ? query_down_->outputs() : 0;
+  c.kv = query_down_ != nullptr ? padded_columns(spec_.query_inputs()) : 0;
   c.query = c.kv + kv_down_->outputs();
   c.latent_query = c.query + query_->outputs();
   c.behind = c.latent_query + padded_columns(heads_ * spec_.key_dim());
@@ -163,18 +179,20 @@ void Mla::rotate(const Kernels& kernels, const StepRows& step, size_t angles, Te
                step.sin.columns(share.begin, share.count));
 }
 
+void Mla::compute_query_input(const Context& context, Tensor all, Tensor x) const {
+  const int64_t rank = spec_.query_rank, plain = columns().query_down + spec_.query_inputs() - rank;
+  query_down_->forward(context, x, all.columns(plain, query_down_->outputs()));
+  const Tensor normed = all.columns(columns().query_down, rank);
+  query_norm_->forward(context.kernels, all.columns(plain, rank), normed);
+  if (spec_.query_multiplier != 1) context.kernels.scale(normed, spec_.query_multiplier, nullptr);
+}
+
 Tensor Mla::queries(const Context& context, const StepRows& step, Tensor all, Tensor x) const {
   const Kernels& kernels = context.kernels;
   const Columns at = columns();
   const int64_t d = spec_.query_dim(), key_dim = spec_.key_dim();
-  Tensor in = x;
-  if (query_down_ != nullptr) {
-    const Tensor down = all.columns(at.query_down, query_down_->outputs());
-    query_down_->forward(context, x, down);
-    in = down.columns(0, spec_.query_rank);
-    query_norm_->forward(kernels, in, in);
-  }
-  query_->forward(context, in, all.columns(at.query, query_->outputs()));
+  if (query_down_ != nullptr) compute_query_input(context, all, x);
+  query_->forward(context, query_input(all, x), all.columns(at.query, query_->outputs()));
   const Tensor q = all.columns(at.query, heads_ * d);
   if (spec_.nope_angles) rotate(kernels, step, *spec_.nope_angles, q, d);
   Tensor last = q;  // begins where the rotated part of the first head does
@@ -190,9 +208,11 @@ Tensor Mla::keys(const Context& context, const StepRows& step, Tensor all, Tenso
   const Tensor kv = all.columns(columns().kv, kv_down_->outputs());
   kv_down_->forward(context, x, kv);
   const Tensor latent = kv.columns(0, spec_.rank);
+  const Tensor shared = kv.columns(spec_.rank, spec_.rope_dim);
   kv_norm_->forward(context.kernels, latent, latent);
-  rotate(context.kernels, step, spec_.angles, kv.columns(spec_.rank, spec_.rope_dim),
-         spec_.rope_dim);
+  if (spec_.latent_multiplier != 1) context.kernels.scale(latent, spec_.latent_multiplier, nullptr);
+  if (shared_key_norm_ != nullptr) shared_key_norm_->forward(context.kernels, shared, shared);
+  rotate(context.kernels, step, spec_.angles, shared, spec_.rope_dim);
   return kv.columns(0, spec_.key_dim());
 }
 
@@ -211,6 +231,16 @@ void Mla::choose(const Context& context, const MixerStep& step, const Activation
   kernels.choose_positions(by.queries, by.weights, own.cache, kv, act.chosen());
 }
 
+void Mla::apply_gate(const Context& context, Tensor all, Tensor x, Tensor out) const {
+  const Kernels& kernels = context.kernels;
+  const Tensor gates = all.columns(columns().behind, gate_->outputs());
+  gate_->forward(context, spec_.gate_of_queries ? query_input(all, x) : x, gates);
+  const Tensor gate = gate_->part(gates, 0);
+  if (spec_.gates_elements) return kernels.activate({Activation::sigmoid}, gate, out, out);
+  kernels.activate({Activation::sigmoid}, gate, {}, gate);
+  kernels.scale_heads(out, gate);
+}
+
 void Mla::forward(const Context& context, const MixerStep& step, const Activations& act,
                   const RowsIn& from, const RowsOut& to) const {
   const Kernels& kernels = context.kernels;
@@ -223,19 +253,14 @@ void Mla::forward(const Context& context, const MixerStep& step, const Activatio
   const Tensor latent = act.attention(x.rows).columns(0, heads_ * spec_.rank);
   AttentionParams params;
   params.scale = spec_.scale;
+  params.window = spec_.window;
   if (indexer_ != nullptr) choose(context, step, act, all, x);
   if (spec_.chosen > 0) params.chosen = act.chosen();
   kernels.paged_attention(q, own.cache, kv, params, latent);
   const Tensor out =
       act.attention(x.rows).columns(padded_columns(heads_ * spec_.rank), heads_ * spec_.value_dim);
   values_->multiply(kernels, latent, spec_.rank, HeadProduct::transposed, out, spec_.value_dim);
-  if (gate_ != nullptr) {
-    const Tensor gates = all.columns(columns().behind, gate_->outputs());
-    gate_->forward(context, x, gates);
-    const Tensor gate = gate_->part(gates, 0);
-    kernels.activate({Activation::sigmoid}, gate, {}, gate);
-    kernels.scale_heads(out, gate);
-  }
+  if (gate_ != nullptr) apply_gate(context, all, x, out);
   output_->forward(context, out, to);
 }
 
@@ -247,10 +272,10 @@ MixerWidths MlaSpec::widths(Rank rank_of) const {
                                  : padded_columns(indexer->heads * indexer->head_dim) +
                                        padded_columns(indexer->head_dim) +
                                        padded_columns(indexer->heads);
-  const int64_t gates = gate.name.empty() ? 0 : padded_columns(own);
-  return {padded_columns(query_rank) + padded_columns(key_dim()) +
+  const int64_t gates_cols = gate.name.empty() ? 0 : padded_columns(gates().share(rank_of).count);
+  return {padded_columns(query_inputs()) + padded_columns(key_dim()) +
               padded_columns(own * query_dim()) + padded_columns(own * key_dim()) +
-              std::max(index, gates),
+              std::max(index, gates_cols),
           padded_columns(own * rank) + padded_columns(own * value_dim), chosen};
 }
 
@@ -262,7 +287,7 @@ void MlaSpec::divide(Rank rank_of) {
 void MlaSpec::add_workspace(Rank rank_of, WorkspaceNeeds& needs) const {
   const int64_t own = head_rows(1).share(rank_of).count;
   needs.heads = std::max(needs.heads, own);
-  needs.max_cols = std::max({needs.max_cols, query_rank, own * value_dim});
+  needs.max_cols = std::max({needs.max_cols, query_inputs(), own * value_dim});
   needs.key_dim = std::max(needs.key_dim, key_dim());
   needs.value_dim = std::max(needs.value_dim, rank);
   needs.head_cols = std::max({needs.head_cols, rank, transposed_keys ? nope_dim : 0});

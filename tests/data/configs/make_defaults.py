@@ -20,7 +20,7 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           Kolibri1Config, LagunaConfig, Lfm3Config, MiMoV2FlashConfig, OlmoHybridConfig, OpenAIGPTConfig,
                           GPTBigCodeConfig,
                           GraniteMoeSharedConfig, HeliumConfig, Jais2Config, MptConfig, NanoChatConfig,
-                          NemotronConfig, OlmoConfig, VaultGemmaConfig, YoutuConfig, AfmoeConfig, SolarOpenConfig, AXK1Config,
+                          NemotronConfig, OlmoConfig, VaultGemmaConfig, YoutuConfig, AfmoeConfig, SolarOpenConfig, AXK1Config, AXK2Config, Dots3NoteTextConfig, LongcatFlashConfig, LaraMiniConfig, MiniMaxConfig,
                           Cohere2MoeConfig, ExaoneMoeConfig, GPTNeoConfig, GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config,
                           HyperCLOVAXConfig, MellumConfig, MiniCPM3Config, PersimmonConfig, Phi4MultimodalConfig, SarvamMoEConfig,
                           Apertus1p5TextConfig, CTRLConfig, Gemma3nTextConfig, XGLMConfig)
@@ -78,7 +78,8 @@ CLASSES = {"Apertus1p5TextForCausalLM": Apertus1p5TextConfig, "CTRLLMHeadModel":
 # Models with latent attention, and the keys that are compared.
 LATENTS = {"DeepseekV2ForCausalLM": DeepseekV2Config, "DeepseekV3ForCausalLM": DeepseekV3Config,
            "DeepseekV32ForCausalLM": DeepseekV32Config, "GlmMoeDsaForCausalLM": GlmMoeDsaConfig,
-           "YoutuForCausalLM": YoutuConfig, "MiniCPM3ForCausalLM": MiniCPM3Config, "AXK1ForCausalLM": AXK1Config,
+           "YoutuForCausalLM": YoutuConfig, "MiniCPM3ForCausalLM": MiniCPM3Config, "AXK1ForCausalLM": AXK1Config, "AXK2ForCausalLM": AXK2Config,
+           "LongcatFlashForCausalLM": LongcatFlashConfig, "Dots3NoteForCausalLM": Dots3NoteTextConfig,
            "Glm4MoeLiteForCausalLM": Glm4MoeLiteConfig, "Mistral4ForCausalLM": Mistral4Config}
 LATENT_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
@@ -91,6 +92,8 @@ SUMMARY_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention
                 "rms_norm_eps", "tie_word_embeddings", "sliding_window", "o_groups", "o_lora_rank", "index_n_heads", "index_head_dim",
                 "index_topk", "hc_mult", "hc_sinkhorn_iters", "hc_eps", "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok",
                 "routed_scaling_factor", "swiglu_limit", "compress_rates", "layer_types", "mlp_layer_types", "rope_parameters")
+# Those whose norms of latent vectors have the epsilon of all norms.
+LATENT_EPS = ("Dots3NoteForCausalLM",)
 # Classes of language models in wrappers that share a family with another class, by their model_type.
 TEXT_TYPES = {cls.model_type: cls for cls in (Qwen2VLTextConfig, Qwen2_5_VLTextConfig, Qwen3VLTextConfig, Qwen3VLMoeTextConfig, Emu3TextConfig,
                                             Glm4vTextConfig, GlmOcrTextConfig, HunYuanVLTextConfig, PaddleOCRTextConfig)}
@@ -131,9 +134,9 @@ HYBRIDS = {"BambaForCausalLM": (BambaConfig, {}), "FalconH1ForCausalLM": (Falcon
            "Qwen3_5ForCausalLM": (Qwen3_5TextConfig, {}), "Qwen3_5MoeForCausalLM": (Qwen3_5MoeTextConfig, {}),
            "Qwen3NextForCausalLM": (Qwen3NextConfig, {}), "OlmoHybridForCausalLM": (OlmoHybridConfig, {}),
            "KimiLinearForCausalLM": (KimiLinearConfig, {}), "BailingHybridForCausalLM": (BailingHybridConfig, {}),
-           "Lfm3ForCausalLM": (Lfm3Config, {}),
+           "Lfm3ForCausalLM": (Lfm3Config, {}), "LaraMiniForCausalLM": (LaraMiniConfig, {}), "MiniMaxForCausalLM": (MiniMaxConfig, {}),
            "Lfm2MoeForCausalLM": (Lfm2MoeConfig, {"num_hidden_layers": 3, "layer_types": ["conv", "conv", "full_attention"]})}
-STATE_KEYS = {"heads": ("mamba_n_heads", "mamba_num_heads", "num_heads", "linear_num_value_heads", "linear_num_heads"),
+STATE_KEYS = {"heads": ("mamba_n_heads", "mamba_num_heads", "num_heads", "linear_num_value_heads", "linear_num_heads", "num_attention_heads"),
               "value_dim": ("mamba_d_head", "mamba_head_dim", "linear_value_head_dim", "linear_head_dim", "head_dim"),
               "key_heads": ("mamba_n_groups", "n_groups", "linear_num_key_heads", "linear_num_heads"),
               "key_dim": ("mamba_d_state", "ssm_state_size", "state_size", "linear_key_head_dim", "linear_head_dim"),
@@ -188,6 +191,12 @@ def hybrid(cls, given):
     return values | ({} if "hybrid_override_pattern" in given else experts(config))
 
 
+def latent(name, config):
+    config.allow_global_per_layer_attribute_access = True
+    values = {key: getattr(config, key) for key in LATENT_KEYS if hasattr(config, key)}
+    return values | {"latent_eps": config.rms_norm_eps if name in LATENT_EPS else 1e-6}
+
+
 def rope_without_theta(cls, given):
     """What a class makes of rope fields that have a type and no rope_theta."""
     return getattr(cls(**given, rope_parameters={"rope_type": "default"}), "rope_parameters", None)
@@ -199,7 +208,6 @@ print(json.dumps({"transformers": transformers.__version__,
                   "classes": {name: defaults(name, cls(**GIVEN.get(name, {}))) for name, cls in CLASSES.items()},
                   "text_types": {name: defaults(name, cls()) for name, cls in TEXT_TYPES.items()},
                   "ropes_without_theta": {name: rope for name, rope in ropes.items() if rope and len(rope) > 1 and rope.get("rope_theta", 0) is not None},
-                  "latents": {name: {key: getattr(cls(), key) for key in LATENT_KEYS if hasattr(cls(), key)}
-                              for name, cls in LATENTS.items()},
+                  "latents": {name: latent(name, cls()) for name, cls in LATENTS.items()},
                   "summaries": {name: {key: getattr(cls(), key) for key in SUMMARY_KEYS} for name, cls in SUMMARIES.items()},
                   "hybrids": {name: hybrid(*of) for name, of in HYBRIDS.items()}}, indent=1))

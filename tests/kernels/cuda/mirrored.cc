@@ -348,6 +348,11 @@ class MirroredKernels final : public Kernels {
     decays = m.write(decays);
     m.run([&] { kernels_.decay(steps, p, decays); });
   }
+  void slope_decays(const DecaySlopes& slopes, Tensor decays) const override {
+    Mirror m;
+    decays = m.write(decays);
+    m.run([&] { kernels_.slope_decays(slopes, decays); });
+  }
   void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
             Tensor out) const override {
     Mirror m;
