@@ -30,7 +30,7 @@ constexpr LayoutDefaults kGemma3n{.vocab_size = 262400,
                                   .activation_key = "hidden_activation"};
 
 // Layers without a window, and with one, have their angles.
-enum : size_t { kFullRope, kWindowRope };
+enum : size_t { kWholeRope, kSlidingRope };
 
 // A number for each layer, or one for all.
 std::vector<double> of_layers(const JsonFields& c, const char* key, size_t layers, double absent) {
@@ -80,7 +80,7 @@ std::vector<std::optional<float>> read_cuts(const JsonFields& c, size_t layers) 
 }
 
 // The spec that all layers share.
-LayerSpec common_layer(const JsonFields& c, const DecoderSpec& spec) {
+LayerSpec layer_of_3n(const JsonFields& c, const DecoderSpec& spec) {
   LayerSpec layer = spec.kinds.front();
   auto named = [&](const std::string& name) { return NormSpec{name, spec.norm.params}; };
   MixerBranch& mixer = layer.mixers.front();
@@ -115,24 +115,24 @@ void add_altup(const JsonFields& c, DecoderSpec& spec) {
   const int64_t count = read_size(c, "altup_num_inputs", 4, kMostParts);
   const std::string altup = "model.layers.{}.altup";
   const int64_t computed = c.integer_or("altup_active_idx", 0, count - 1, 0);
-  AltUpSpec altup{.count = count,
-                      .computed = computed,
-                      .entries = {},
-                      .exits = {},
-                      .router_norm = {altup + ".router_norm", spec.norm.params},
-                      .router = altup + ".modality_router",
-                      .predictions = altup + ".prediction_coefs",
-                      .corrections = altup + ".correction_coefs",
-                      .scale = altup + ".correct_output_scale"};
+  AltUpSpec streams{.count = count,
+                    .computed = computed,
+                    .entries = {},
+                    .exits = {},
+                    .router_norm = {altup + ".router_norm", spec.norm.params},
+                    .router = altup + ".modality_router",
+                    .predictions = altup + ".prediction_coefs",
+                    .corrections = altup + ".correction_coefs",
+                    .scale = altup + ".correct_output_scale"};
   if (!read_boolean(c, "altup_correct_scale", true)) {
-    altup.scale.clear();
+    streams.scale.clear();
     spec.ignorable.push_back("*.altup.correct_output_scale");
   }
   for (int64_t i = 0; i + 1 < count; ++i) {
-    altup.entries.push_back(name_at("model.altup_projections.{}", {i}));
-    altup.exits.push_back(name_at("model.altup_unembed_projections.{}", {i}));
+    streams.entries.push_back(name_at("model.altup_projections.{}", {i}));
+    streams.exits.push_back(name_at("model.altup_unembed_projections.{}", {i}));
   }
-  spec.altup = std::move(altup);
+  spec.altup = std::move(streams);
 }
 
 void add_layer_inputs(const JsonFields& c, DecoderSpec& spec, LayerSpec& layer) {
@@ -159,15 +159,15 @@ void add_layer_inputs(const JsonFields& c, DecoderSpec& spec, LayerSpec& layer) 
 }
 
 // In what layers differ.
-struct LayerKind {
+struct KindOf3n {
   int64_t window = 0;
   std::optional<size_t> keys_of = {};  // the layer whose keys and values it attends to
   int64_t width = 0;
   std::optional<float> cut = {};
-  bool operator==(const LayerKind&) const = default;
+  bool operator==(const KindOf3n&) const = default;
 };
 
-std::vector<LayerKind> read_kinds(const JsonFields& c, size_t layers) {
+std::vector<KindOf3n> read_kinds(const JsonFields& c, size_t layers) {
   constexpr int64_t kWindow = 512, kFullEach = 5;
   const auto count = static_cast<int64_t>(layers);
   const std::vector<int64_t> windows = read_windows(c, kWindow, count, kFullEach),
@@ -176,7 +176,7 @@ std::vector<LayerKind> read_kinds(const JsonFields& c, size_t layers) {
   c.refuse_null({"num_kv_shared_layers"});
   const int64_t own =
       count - c.integer_or("num_kv_shared_layers", 0, count - 1, std::min<int64_t>(15, count - 1));
-  std::vector<LayerKind> kinds;
+  std::vector<KindOf3n> kinds;
   std::optional<size_t> last[2];
   for (size_t l = 0; l < layers; ++l) {
     std::optional<size_t>& of_kind = last[windows[l] > 0 ? 1 : 0];
@@ -194,11 +194,11 @@ std::vector<LayerKind> read_kinds(const JsonFields& c, size_t layers) {
 }
 
 void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec) {
-  const std::vector<LayerKind> all = read_kinds(c, spec.layers.size());
-  std::vector<LayerKind> known;
+  const std::vector<KindOf3n> all = read_kinds(c, spec.layers.size());
+  std::vector<KindOf3n> known;
   spec.kinds.clear();
   for (size_t l = 0; l < all.size(); ++l) {
-    const LayerKind& kind = all[l];
+    const KindOf3n& kind = all[l];
     if (kind.keys_of) ignore_keys(common, static_cast<int64_t>(l), spec);
     spec.layers[l] = static_cast<size_t>(std::ranges::find(known, kind) - known.begin());
     if (spec.layers[l] < known.size()) continue;
@@ -206,7 +206,7 @@ void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec)
     LayerSpec& layer = spec.kinds.emplace_back(common);
     AttentionSpec& attention = layer.mixers.front().attention();
     attention.window = kind.window;
-    attention.angles = kind.window > 0 ? kWindowRope : kFullRope;
+    attention.angles = kind.window > 0 ? kSlidingRope : kWholeRope;
     if (kind.keys_of) share_keys(*kind.keys_of, attention);
     MlpSpec& mlp = layer.mlps[1].mlp;
     mlp.width.size = kind.width;
@@ -216,7 +216,7 @@ void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec)
 
 DecoderSpec parse_gemma3n(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kGemma3n);
-  LayerSpec layer = common_layer(c, spec);
+  LayerSpec layer = layer_of_3n(c, spec);
   add_altup(c, spec);
   add_layer_inputs(c, spec, layer);
   const int64_t head_dim = layer.mixers.front().attention().head_dim;
