@@ -196,7 +196,7 @@ class GpuCheckTest(unittest.TestCase):
         self.calls()
         done = self.check("--only", "tests", "--budget-s", "60")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(self.programs_called(), {"gpu_test"})
+        self.assertEqual(self.programs_called(), {"gpu_test", "sluice"})
 
     def test_without_the_tools_their_steps_are_skipped(self):
         (self.tools / "ncu").unlink()

@@ -252,7 +252,9 @@ MixerWidths AttentionSpec::widths(Rank rank) const {
   return {q + k + v + (output_gate ? padded_columns(own) : 0), own};
 }
 
-void AttentionSpec::divide(Rank rank) { divide_heads(heads, kv_heads, rank); }
+void AttentionSpec::divide(Rank rank) {
+  divide_heads(heads, kv_heads, rank, head_norms == HeadNorms::row);
+}
 
 void AttentionSpec::add_workspace(Rank rank, WorkspaceNeeds& needs) const {
   const int64_t own = heads.share(rank).count / head_dim;

@@ -17,7 +17,7 @@ namespace {
 
 // Returns heads that are divided among so many ranks; none where they cannot be.
 std::optional<Dimension> divided(Dimension heads, const Dimension& kv_heads, int64_t ranks,
-                                 bool have_states) {
+                                 bool evenly) {
   const int64_t all = heads.units(), kv = kv_heads.units();
   const bool kv_fits = kv % ranks == 0 || ranks % kv == 0;
   if (all % ranks == 0 && kv_fits && heads.size / ranks % heads.multiple_of == 0) return heads;
@@ -28,7 +28,7 @@ std::optional<Dimension> divided(Dimension heads, const Dimension& kv_heads, int
     return heads;
   }
   // Some ranks have the same KV head, and each some of its heads.
-  if (have_states && (kv > 1 || heads.multiple_of > 1)) return std::nullopt;
+  if (evenly && (kv > 1 || heads.multiple_of > 1)) return std::nullopt;
   const int64_t most = kv * (group / std::lcm(heads.unit, heads.multiple_of));
   if (most < ranks) return std::nullopt;
   heads.groups = kv;
@@ -37,13 +37,13 @@ std::optional<Dimension> divided(Dimension heads, const Dimension& kv_heads, int
 
 }  // namespace
 
-void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank, bool have_states) {
-  if (const std::optional<Dimension> all = divided(heads, kv_heads, rank.size, have_states)) {
+void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank, bool evenly) {
+  if (const std::optional<Dimension> all = divided(heads, kv_heads, rank.size, evenly)) {
     heads = *all;
     return;
   }
   int64_t fewer = rank.size - 1;
-  while (!divided(heads, kv_heads, fewer, have_states)) --fewer;
+  while (!divided(heads, kv_heads, fewer, evenly)) --fewer;
   fail(ErrorKind::usage,
        "--tensor-parallel-size {}: {} heads and {} KV heads cannot be divided among so many ranks; "
        "choose {}",

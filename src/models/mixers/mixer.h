@@ -65,8 +65,9 @@ std::unique_ptr<Mixer> make_mixer(const SummaryAttentionSpec& spec, const MixerP
 // Chooses where ranks divide the heads: evenly, or a KV head with its heads is one rank's, and
 // ranks have more of these or less. With fewer KV heads than ranks, several have the same one, and
 // divide its heads. Error(usage) where neither is possible, with a number of ranks that is.
-// `have_states`: ranks have as many heads, whose states fill blocks of one size.
-void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank, bool have_states = false);
+// `evenly`: not so that a KV head is on more ranks than another, as with states, whose blocks have
+// one size, or where keys have one norm.
+void divide_heads(Dimension& heads, const Dimension& kv_heads, Rank rank, bool evenly = false);
 
 // The same heads in elements of another size.
 Dimension resized(const Dimension& heads, int64_t unit);
