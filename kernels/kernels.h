@@ -46,15 +46,22 @@ enum class Activation : uint8_t {
   identity,
   clamped_swiglu,  // gpt-oss: of x = min(x, limit), x * sigmoid(alpha x), times
                    // 1 + clamp(up, limit)
+  clamped_silu,    // DeepSeek-V4: silu(min(x, limit)) * clamp(up, limit)
+  silu_clamped,    // Step-3.7: min(silu(x), limit) * clamp(up, limit)
 };
+// Activations that take a limit, and have a factor `up`.
+constexpr bool has_limit(Activation a) {
+  return a == Activation::clamped_swiglu || a == Activation::clamped_silu ||
+         a == Activation::silu_clamped;
+}
 // alpha_p and alpha_n, of which softplus is taken, beta and eps.
 inline constexpr int64_t kXieluValues = 4;
 
 struct ActivationParams {
   Activation kind = Activation::silu;
   const float* values = nullptr;  // of xielu, in the device's memory
-  float limit = 0;                // of clamped_swiglu, above 0, and its alpha
-  float alpha = 0;
+  float limit = 0;                // where has_limit(kind), above 0
+  float alpha = 0;                // of clamped_swiglu
 };
 
 // Pairs of a head's elements that are rotated together: i and i + half of them
@@ -142,6 +149,15 @@ struct ChosenPositions {
   int64_t most = 0;              // 0: rows attend to all
 };
 
+// More keys of the same softmax, in a latent cache of their own, whose entries stand for several
+// tokens each (KvCache::tokens): a row attends to those of whole windows up to itself, or to what
+// is chosen of them.
+struct MoreKeys {
+  KvCache cache;
+  const KvRows* rows = nullptr;  // of the cache's group
+  ChosenPositions chosen = {};   // entries
+};
+
 // A layer's attention beside softmax(scale * q k^T) v. The score of a query and a key is scale * q
 // k, then capped, then with its ALiBi term.
 struct AttentionParams {
@@ -155,7 +171,9 @@ struct AttentionParams {
   // [heads], a logit that takes part in the softmax's sum and brings no value (gpt-oss,
   // arXiv:2309.17453); empty: none
   std::span<const float> sinks = {};
-  ChosenPositions chosen = {};  // of a latent cache, without a window or a chunk
+  ChosenPositions chosen = {};     // of a latent cache, without a window or a chunk
+  const MoreKeys* more = nullptr;  // beside a latent cache of equal elements, of which nothing is
+                                   // chosen; null: none
 };
 
 inline int64_t first_attended(const AttentionParams& p, int64_t position) {
@@ -185,6 +203,31 @@ struct ConvParams {
   bool silu = false;              // the output is silu(y)
 };
 inline constexpr int64_t kMostConvWidth = 16;
+
+// Softmax pooling of each column by itself over windows of so many tokens, from position 0 on: sum
+// of softmax(gate + bias) * value, the bias by the token's place in its window. Where windows
+// overlap, values and gates have two parts of as many columns: the second counts in the token's own
+// window, the first in the one behind it (DeepSeek-V4's compressed keys).
+struct PoolParams {
+  const float* bias = nullptr;  // [tokens][columns of gates] in the device's memory
+  int64_t tokens = 0;
+  bool overlaps = false;
+  // Rows of the state: largest, sum, weighted values; of overlapping windows three times that.
+  int64_t state_rows() const { return overlaps ? 9 : 3; }
+};
+
+// Residual streams beside one another, which layers read and write through weights of each row
+// (hyper-connections, arXiv:2409.19606; with doubly stochastic weights of streams among themselves:
+// DeepSeek-V4). All pointers are into the device's memory.
+struct StreamMix {
+  int64_t streams = 0;            // at most kMostStreams
+  const float* scales = nullptr;  // of the logits of reading, of writing and of mixing
+  const float* biases = nullptr;  // of each logit
+  float eps = 0;                  // added to weights
+  float norm_eps = 0;             // of the root mean square that logits are divided by
+  int64_t iterations = 0;         // of Sinkhorn and Knopp
+};
+inline constexpr int64_t kMostStreams = 8;
 
 // The share of a head's state that is left after a token: exp(-exp(log_rate) step), where step =
 // clamp(softplus(x + bias), least, most) (arXiv:2312.00752, arXiv:2412.06464). A head may have
@@ -236,6 +279,7 @@ inline constexpr int64_t kMostSelectiveKeys = 128;
 enum class RouterScore : uint8_t {
   softmax,  // of all experts
   sigmoid,
+  sqrt_softplus,  // the root of softplus
   // Each choice is the largest logit that is left, and its weight that of a
   // softmax of those that are left and within 2 jitter of it, by the larger of
   // both magnitudes (SparseMixer of Phi-3.5, arXiv:2409.12136, as transformers
@@ -260,6 +304,10 @@ struct RouterParams {
   float factor = 1;                // of weights, at last
   const float* factors = nullptr;  // [experts] in the device's memory, of weights, too; null: none
   float jitter = 0;                // of sparse_mixer
+  // [tokens of the vocabulary][top_k] in the device's memory: the experts of each token, in the
+  // place of a choice, as numbers; null: there are none. Without bias or groups.
+  const float* table = nullptr;
+  std::span<const int32_t> ids = {};  // the rows' tokens
 };
 inline constexpr int64_t kMostExperts = 1024;
 
@@ -391,9 +439,10 @@ class Kernels {
                     Tensor sin) const = 0;
 
   // keys [n, kv_heads * key_dim], values [n, kv_heads * value_dim] → cache. slots[i] = block *
-  // block_size + offset of row i. A latent cache stores only the keys, which hold the values. FP8:
-  // code = x / scale, rounded to nearest even, saturated, as quant/encode.h says; scale = the
-  // cache's, or code_scale(largest finite |x| of the token's head), which is stored with the codes.
+  // block_size + offset of row i, or -1, where it is not stored. A latent cache stores only the
+  // keys, which hold the values. FP8: code = x / scale, rounded to nearest even, saturated, as
+  // quant/encode.h says; scale = the cache's, or code_scale(largest finite |x| of the token's
+  // head), which is stored with the codes.
   virtual void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                         const KvCache& cache) const = 0;
 
@@ -424,10 +473,11 @@ class Kernels {
     paged_attention(q, cache, rows, params, out);
   }
 
-  // Chooses the out.most positions of each row's sequence up to itself that have the largest
-  // scores, and of equal ones the lowest. A score is the sum over heads of weight * max(0, q key):
-  // the indexer of DeepSeek-V3.2 (arXiv:2512.02556, 2.1) without its factors of all scores. q [n,
-  // heads * key_dim], weights [n, heads]; all heads have the cache's one key of a position.
+  // Chooses the out.most positions (or entries of windows) of each row's sequence up to itself that
+  // have the largest scores, and of equal ones the lowest. A score is the sum over heads of weight
+  // * max(0, q key): the indexer of DeepSeek-V3.2 (arXiv:2512.02556, 2.1) without its factors of
+  // all scores. q [n, heads * key_dim], weights [n, heads]; all heads have the cache's one key of a
+  // position.
   virtual void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const KvRows& rows,
                                 const ChosenPositions& out) const = 0;
 
@@ -450,6 +500,22 @@ class Kernels {
   // last inputs. y may be x.
   virtual void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
                            Tensor y) const = 0;
+
+  // Pools windows as PoolParams says; x [n, values and gates]. out [n, columns]: of the last row of
+  // a window what it makes, zeros of others. Chunks and batches change no bit.
+  virtual void pool(Tensor values, Tensor gates, const PoolParams& params, const StateRows& state,
+                    Tensor out) const = 0;
+
+  // Reads streams [n, streams * cols] into out [n, cols]: the sum of sigmoid(a) + eps times each.
+  // logits [n, streams (2 + streams)] are products of the streams, which the root of their mean
+  // square divides first; a, b and c are parts of scale * logit + bias. What is behind `a` becomes
+  // the weights that write_streams() takes: 2 sigmoid(b), and the rows' softmax of c + eps, whose
+  // columns, then rows and columns `iterations` - 1 times, are divided by their sum + eps. Without
+  // these, logits [n, streams].
+  virtual void read_streams(Tensor streams, const StreamMix& mix, Tensor logits,
+                            Tensor out) const = 0;
+  // streams[k] = b[k] x + the sum over j of c[j][k] streams[j]
+  virtual void write_streams(Tensor x, Tensor weights, Tensor streams) const = 0;
 
   // steps [n, heads * of_head] become what DecayParams calls so, and decays what is left; of one
   // matrix in both places, what is left.
@@ -562,6 +628,7 @@ struct WorkspaceNeeds {
   int64_t head_cols = 0;   // of HeadMatrices, the most of all layers; 0: there are none
   bool grouped = false;    // some weights are grouped codes or blocks (quant/groups.h)
   int64_t chosen = 0;      // positions of a row, the most of all layers; 0: none are chosen
+  bool more_keys = false;  // some attention has MoreKeys
   // Experts of a layer, the most of each; 0: there are none.
   int64_t experts = 0;
   int64_t top_k = 0;

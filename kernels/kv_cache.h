@@ -31,11 +31,12 @@ struct KvCache {
   int64_t block_stride = 0;     // bytes from a block's keys to the next block's, and of values
   DType dtype = DType::bf16;    // bf16, f32, f8_e4m3, f8_e5m2
   int64_t blocks = 0;
-  int64_t block_size = 16;  // tokens
+  int64_t block_size = 16;  // tokens, or entries of several
   int64_t kv_heads = 0;
   int64_t key_dim = 0;    // elements of a head
   int64_t value_dim = 0;  // of a latent cache at most key_dim
   bool latent = false;
+  int64_t tokens = 1;  // that an entry stands for; then block_size counts entries
   // Scales of an FP8 cache from the checkpoint; both 0: each token and head has its own.
   float key_scale = 0;
   float value_scale = 0;
@@ -46,6 +47,11 @@ constexpr bool kv_stores_scales(const KvCache& c) { return is_float8(c.dtype) &&
 
 // Elements from a token's values to the next token's.
 constexpr int64_t kv_value_row(const KvCache& c) { return c.latent ? c.key_dim : c.value_dim; }
+
+// Entries that a token at `position` sees: those of whole windows up to it.
+[[gnu::always_inline]] constexpr int64_t kv_entries(int64_t tokens, int64_t position) {
+  return (position + 1) / tokens;
+}
 
 // Bytes from the begin of a run whose rows have `dim` elements: key_dim, or kv_value_row.
 inline int64_t kv_element_offset(const KvCache& c, int64_t dim, int64_t kv_head, int64_t token) {

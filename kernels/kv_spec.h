@@ -27,6 +27,7 @@ struct KvSpec {
   int64_t value_dim = 0;  // of a latent at most key_dim; of a state its columns
   int64_t window = 0;     // as first_attended() has them
   int64_t chunk = 0;
+  int64_t tokens = 1;  // of a latent: that a key stands for, all those before it and its own
   // The layer whose keys and values it attends to: an earlier one, whose spec at the same place in
   // the list is equal but for this, and has none.
   std::optional<size_t> shared_with = std::nullopt;
@@ -41,14 +42,16 @@ struct KvFormat {
   KvScales scales = {};
 };
 
-// The cache of one layer, without its memory. `spec` is of tokens or latent keys.
+// The cache of one layer, without its memory. `spec` is of tokens or latent keys. `block_size`:
+// tokens of a block.
 inline KvCache kv_cache_of(const KvSpec& spec, const KvFormat& format, int64_t block_size) {
   return {.dtype = format.dtype,
-          .block_size = block_size,
+          .block_size = block_size / spec.tokens,
           .kv_heads = spec.heads,
           .key_dim = spec.key_dim,
           .value_dim = spec.value_dim,
           .latent = spec.kind == KvKind::latent,
+          .tokens = spec.tokens,
           .key_scale = is_float8(format.dtype) ? format.scales.key : 0,
           .value_scale = is_float8(format.dtype) ? format.scales.value : 0};
 }
@@ -62,6 +65,7 @@ struct KvGroup {
   int64_t block_size = 16;       // tokens; no meaning for a state, which has one block a sequence
   int64_t window = 0;
   int64_t chunk = 0;
+  int64_t tokens = 1;  // as of KvSpec
 };
 
 // A layer's cache: its group's blocks, and the layer's place in them. A state does not use `cache`:

@@ -38,7 +38,8 @@ void check_cache(const KvCache& cache) {
   check(cache.key_scale >= 0 && (cache.key_scale > 0) == (cache.value_scale > 0) &&
             (cache.key_scale == 0 || is_float8(cache.dtype)),
         "cache has scales of its own for keys and values, if it is FP8, or none");
-  check(cache.block_size > 0 && cache.kv_heads > 0 && cache.key_dim > 0 && cache.value_dim > 0,
+  check(cache.block_size > 0 && cache.kv_heads > 0 && cache.key_dim > 0 && cache.value_dim > 0 &&
+            cache.tokens > 0,
         "cache has a shape");
   check(cache.key_dim % 2 == 0 && cache.value_dim % 2 == 0, "keys and values of even widths");
   check(cache.block_stride >= std::max(kv_key_bytes(cache), kv_value_bytes(cache)),
@@ -121,7 +122,7 @@ void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const in
   check(keys.rows == static_cast<int64_t>(slots.size()) && values.rows == keys.rows,
         "store_kv: one slot for each row");
   for (int64_t slot : slots) {
-    check(slot >= 0 && slot < cache.blocks * cache.block_size, "store_kv: slot within the cache");
+    check(slot >= -1 && slot < cache.blocks * cache.block_size, "store_kv: slot within the cache");
   }
 }
 
@@ -132,7 +133,8 @@ void check_chunks(const KvCache& cache, std::span<const SequenceChunk> chunks,
   for (const SequenceChunk& c : chunks) {
     check(c.first_row >= 0 && c.rows >= 0 && c.first_row + c.rows <= rows,
           "attention: rows of the batch");
-    int64_t blocks = ceil_div(c.first_position + c.rows, cache.block_size);
+    int64_t blocks =
+        ceil_div(kv_entries(cache.tokens, c.first_position + c.rows - 1), cache.block_size);
     check(c.first_position >= 0 && blocks <= static_cast<int64_t>(c.block_table.size()),
           "attention: a block for each position");
     for (int64_t b = 0; b < blocks; ++b) {
@@ -164,7 +166,18 @@ void check_paged_attention(const Tensor& q, const KvCache& cache,
   check(params.chosen.most == 0 || (params.chosen.positions != nullptr && params.window == 0 &&
                                     params.chunk == 0 && params.alibi_slopes.empty()),
         "attention: positions are chosen from all");
+  check(cache.tokens == 1, "attention: a key for each token");
   check_chunks(cache, chunks, params, q.rows);
+  if (params.more == nullptr) return;
+  const KvCache& more = params.more->cache;
+  check_cache(more);
+  check(cache.latent && more.latent && cache.kv_heads == 1 && more.kv_heads == 1 &&
+            more.key_dim == cache.key_dim && more.value_dim == cache.value_dim &&
+            more.dtype == cache.dtype && params.chosen.most == 0 && params.alibi_slopes.empty() &&
+            params.soft_cap == 0,
+        "attention: more keys like the others");
+  check(params.more->rows->chunks.size() == chunks.size(), "attention: both caches of a sequence");
+  check_chunks(more, params.more->rows->chunks, {}, q.rows);
 }
 
 void check_choose_positions(const Tensor& q, const Tensor& weights, const KvCache& keys,
@@ -252,6 +265,43 @@ void check_route(const Tensor& logits, const RouterParams& p, const ExpertChoice
         "route: enough experts to choose from");
   check(p.score != RouterScore::sparse_mixer || (p.bias == nullptr && p.groups == 1),
         "route: a sparse mixer has no bias and no groups");
+  check(p.table == nullptr || (p.score != RouterScore::sparse_mixer && p.groups == 1 &&
+                               std::ssize(p.ids) == logits.rows),
+        "route: a token for each row, by which a table has experts");
+}
+
+void check_pool(const Tensor& values, const Tensor& gates, const PoolParams& params,
+                const StateRows& state, const Tensor& out) {
+  check_same_shape(values, gates);
+  check_state(state, out.rows);
+  check(params.bias != nullptr && params.tokens > 0 && values.rows == out.rows &&
+            values.cols == (params.overlaps ? 2 : 1) * out.cols,
+        "pool: values and gates of each column, once or twice");
+  check(state.cache.rows == params.state_rows() && state.cache.cols == out.cols,
+        "pool: the state has sums of each column");
+}
+
+void check_read_streams(const Tensor& streams, const StreamMix& mix, const Tensor& logits,
+                        const Tensor& out) {
+  const int64_t s = mix.streams;
+  check_activations(streams);
+  check_activations(logits);
+  check_activations(out);
+  check(s > 0 && s <= kMostStreams && streams.cols == s * out.cols && streams.rows == out.rows,
+        "read_streams: streams beside one another");
+  check(logits.rows == out.rows && (logits.cols == s || logits.cols == s * (2 + s)),
+        "read_streams: logits of each stream");
+  check(mix.scales != nullptr && mix.biases != nullptr, "read_streams: scales and biases");
+}
+
+void check_write_streams(const Tensor& x, const Tensor& weights, const Tensor& streams) {
+  check_activations(x);
+  check_activations(weights);
+  check_activations(streams);
+  const int64_t s = x.cols > 0 ? streams.cols / x.cols : 0;
+  check(s > 0 && s <= kMostStreams && streams.cols == s * x.cols && streams.rows == x.rows &&
+            weights.rows == x.rows && weights.cols == s * (1 + s),
+        "write_streams: weights of each stream");
 }
 
 void check_multiply_heads(const Tensor& x, int64_t x_step, const HeadMatrices& m,
@@ -302,9 +352,8 @@ void check_activate(const ActivationParams& activation, const Tensor& x, const T
   check_same_shape(x, out);
   check((activation.kind == Activation::xielu) == (activation.values != nullptr),
         "activate: values where the activation has any");
-  check(
-      activation.kind != Activation::clamped_swiglu || (activation.limit > 0 && up.data != nullptr),
-      "activate: a limit, and what it limits");
+  check(!has_limit(activation.kind) || (activation.limit > 0 && up.data != nullptr),
+        "activate: a limit, and what it limits");
   if (up.data != nullptr) check_same_shape(x, up);
 }
 

@@ -30,6 +30,11 @@ void check_scan(const ScanInputs& inputs, const ScanParams& params, const StateR
 void check_selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
                           const StateRows& state, const Tensor& out);
 void check_route(const Tensor& logits, const RouterParams& params, const ExpertChoices& out);
+void check_pool(const Tensor& values, const Tensor& gates, const PoolParams& params,
+                const StateRows& state, const Tensor& out);
+void check_read_streams(const Tensor& streams, const StreamMix& mix, const Tensor& logits,
+                        const Tensor& out);
+void check_write_streams(const Tensor& x, const Tensor& weights, const Tensor& streams);
 void check_multiply_heads(const Tensor& x, int64_t x_step, const HeadMatrices& matrices,
                           HeadProduct product, const Tensor& y, int64_t y_step);
 void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Tensor& weights,

@@ -41,6 +41,13 @@ float load_f64(const std::byte* p) {
   return static_cast<float>(v);
 }
 
+template <class Integer>
+float load_integer(const std::byte* p) {
+  Integer v;
+  std::memcpy(&v, p, sizeof v);
+  return static_cast<float>(v);
+}
+
 float load_element(const std::byte* p, DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -55,6 +62,10 @@ float load_element(const std::byte* p, DType dtype) {
       return e4m3_to_float(std::to_integer<uint8_t>(*p));
     case DType::i8:
       return static_cast<float>(std::to_integer<int>(*p) - 128);
+    case DType::i64:
+      return load_integer<int64_t>(p);
+    case DType::i32:
+      return load_integer<int32_t>(p);
     default:
       check(false, "element type that weights do not have");
       return 0;
@@ -194,7 +205,8 @@ void check_encode(const EncodeArgs& a) {
   const Weight& to = a.to;
   const bool packed = to.format.layout == WeightLayout::packed;
   const int64_t row_bytes = a.cols() * dtype_bytes(a.stored);
-  check(is_float_weight(a.stored), "source elements of f64, f32, f16 or bf16");
+  check(is_float_weight(a.stored) || (is_integer_vector(a.stored) && to.format.dtype == DType::f32),
+        "source elements of f64, f32, f16 or bf16, or integers that become f32");
   check(to.data != nullptr && a.rows >= 0 && to.cols >= 0, "a weight with storage");
   const bool together = a.columns_lie_together();
   check(a.rows <= 1 || !together || a.source_stride >= row_bytes, "source rows do not overlap");

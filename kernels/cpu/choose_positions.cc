@@ -81,8 +81,10 @@ struct ChoiceScratch {
 // One row of a step.
 struct IndexRow {
   const SequenceChunk* chunk;
-  int64_t row;  // of the chunk
-  int64_t position() const { return chunk->first_position + row; }
+  int64_t row;         // of the chunk
+  int64_t tokens = 1;  // of an entry
+  // The last position, or entry, that it chooses from; -1: there is none.
+  int64_t position() const { return kv_entries(tokens, chunk->first_position + row) - 1; }
   int64_t of_step() const { return chunk->first_row + row; }
 };
 
@@ -172,12 +174,13 @@ void CpuKernels::choose_positions(Tensor q, Tensor weights, const KvCache& keys,
   const Chooser chooser(ops_, pool_, common, q, weights, out, work);
   for (const SequenceChunk& chunk : rows.chunks) {
     const bool spread = threads > 1 && chunk.rows < threads;
-    if (spread && chunk.first_position >= std::max(out.most, 2 * kPartition)) {
-      for (int64_t row = 0; row < chunk.rows; ++row) chooser.choose_by_all({&chunk, row});
+    const auto of_chunk = [&](int64_t row) { return IndexRow{&chunk, row, keys.tokens}; };
+    if (spread && of_chunk(0).position() >= std::max(out.most, 2 * kPartition)) {
+      for (int64_t row = 0; row < chunk.rows; ++row) chooser.choose_by_all(of_chunk(row));
       continue;
     }
     pool_.parallel_for(chunk.rows, 1, [&](int64_t begin, int64_t end, int worker) {
-      for (int64_t row = begin; row < end; ++row) chooser.choose({&chunk, row}, worker);
+      for (int64_t row = begin; row < end; ++row) chooser.choose(of_chunk(row), worker);
     });
   }
 }

@@ -36,6 +36,10 @@ class CpuKernels final : public Kernels {
   void scale(Tensor x, float factor, const float* by) const override;
   void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
                    Tensor y) const override;
+  void pool(Tensor values, Tensor gates, const PoolParams& params, const StateRows& state,
+            Tensor out) const override;
+  void read_streams(Tensor streams, const StreamMix& mix, Tensor logits, Tensor out) const override;
+  void write_streams(Tensor x, Tensor weights, Tensor streams) const override;
   void decay(Tensor steps, const DecayParams& params, Tensor decays) const override;
   void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
             Tensor out) const override;

@@ -185,6 +185,7 @@ EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
     const bool panels = is_block(a.stored) && a.to.format.layout == WeightLayout::packed;
     return panels ? encode_panels_of_blocks(ops_, a) : encode_reference(a);
   }
+  if (is_integer_vector(a.stored)) return encode_reference(a);  // a copy that memory bounds
   if (makes_groups(a)) return encode_groups(a);
   check_encode(a);
   cpu::EncodeSums sums;

@@ -315,7 +315,7 @@ struct XieluValues {
 struct ActivationJob {
   Activation activation;
   XieluValues xielu = {};
-  float limit = 0;  // of clamped_swiglu, and its alpha
+  float limit = 0;  // as of ActivationParams
   float alpha = 0;
 };
 

@@ -19,6 +19,28 @@ int64_t sums_floats(int64_t value_dim) { return 2 * kQueries + kQueries * padded
 constexpr int64_t kSpreadJobs = 2;
 constexpr int64_t kSpreadSlots = 8;
 
+// Partitions [first_partition, end_partition) hold what the rows attend to.
+int64_t first_partition(const AttentionJob& job) {
+  return first_attended(job.window, job.chunk, job.first_position) / kPartition;
+}
+int64_t end_partition(const AttentionJob& job) {
+  return ceil_div(job.first_position + job.rows, kPartition);
+}
+
+// The parts of a job's sum, in order: the partitions that its rows attend to, then those of the
+// other cache.
+struct Parts {
+  AttentionJob job = {}, more = {};
+  bool has_more = false;
+
+  int64_t own() const { return end_partition(job) - first_partition(job); }
+  int64_t count() const { return own() + (has_more ? end_partition(more) : 0); }
+  void attend(const cpu::Ops& ops, int64_t part, float* scratch, AttentionSums out) const {
+    if (part < own()) return ops.attend(job, first_partition(job) + part, scratch, out);
+    ops.attend(more, part - own(), scratch, out);
+  }
+};
+
 // The batch as jobs: kQueries queries at most, of one KV head of one sequence.
 class Jobs {
  public:
@@ -27,15 +49,16 @@ class Jobs {
       : q_(q), cache_(cache), chunks_(chunks), params_(params), units_(units) {
     group_ = q.cols / cache.key_dim / cache.kv_heads;
     heads_ = std::min(group_, kQueries);
-    rows_ = params.chosen.most > 0 ? 1 : kQueries / heads_;  // what is chosen differs by rows
+    // Choices differ by rows, and so does the number of windows that have ended.
+    rows_ = params.chosen.most > 0 || params.more != nullptr ? 1 : kQueries / heads_;
     per_tile_ = cache.kv_heads * ceil_div(group_, heads_);
     for (const SequenceChunk& c : chunks) count_ += ceil_div(c.rows, rows_) * per_tile_;
   }
 
   int64_t count() const { return count_; }
 
-  // Job `index`, and where its output begins.
-  AttentionJob job(int64_t index, const Tensor& out, float*& to) const {
+  // The parts of job `index`, and where its output begins.
+  Parts parts(int64_t index, const Tensor& out, float*& to) const {
     size_t c = 0;
     for (int64_t jobs; index >= (jobs = ceil_div(chunks_[c].rows, rows_) * per_tile_); ++c) {
       index -= jobs;
@@ -61,10 +84,26 @@ class Jobs {
     job.units = units_;
     set_params(head, job);
     to = out.row<float>(chunk.first_row + row) + head * cache_.value_dim;
-    return job;
+    if (params_.more == nullptr) return {.job = job};
+    return {job, more_of(job, c, row), true};
   }
 
  private:
+  // The same queries' job over the other cache, in which entries are positions.
+  AttentionJob more_of(const AttentionJob& own, size_t chunk, int64_t row) const {
+    const MoreKeys& more = *params_.more;
+    const SequenceChunk& c = more.rows->chunks[chunk];
+    AttentionJob job = own;
+    job.window = job.chunk = 0;
+    job.block_table = c.block_table.data();
+    job.first_position = kv_entries(more.cache.tokens, c.first_position + row) - 1;
+    if (const ChosenPositions& chosen = more.chosen; chosen.most > 0) {
+      job.chosen = chosen.positions + (c.first_row + row) * chosen.most;
+      job.first_position = std::min(job.first_position, chosen.most - 1);
+    }
+    set_cache(more.cache, 0, job);
+    return job;
+  }
   void set_params(int64_t head, AttentionJob& job) const {
     job.scale = params_.scale;
     job.window = params_.window;
@@ -85,14 +124,6 @@ class Jobs {
   int64_t per_tile_;  // jobs for the same rows
   int64_t count_ = 0;
 };
-
-// Partitions [first_partition, end_partition) hold what the rows attend to.
-int64_t first_partition(const AttentionJob& job) {
-  return first_attended(job.window, job.chunk, job.first_position) / kPartition;
-}
-int64_t end_partition(const AttentionJob& job) {
-  return ceil_div(job.first_position + job.rows, kPartition);
-}
 
 // The workspace: for each worker what attend works in and two sums, then the sums of spread jobs.
 class AttentionScratch {
@@ -131,13 +162,13 @@ void attend_jobs(const cpu::Ops& ops, const Jobs& jobs, const Tensor& out,
     const AttentionSums total = scratch.worker_total(worker), part = scratch.worker_part(worker);
     for (int64_t index = begin; index < end; ++index) {
       float* to = nullptr;
-      const AttentionJob job = jobs.job(index, out, to);
+      const Parts parts = jobs.parts(index, out, to);
       clear(total);
-      for (int64_t p = first_partition(job); p < end_partition(job); ++p) {
-        ops.attend(job, p, scratch.attend(worker), part);
-        ops.merge(job, total, part);
+      for (int64_t p = 0; p < parts.count(); ++p) {
+        parts.attend(ops, p, scratch.attend(worker), part);
+        ops.merge(parts.job, total, part);
       }
-      ops.finish(job, total, to, out.stride);
+      ops.finish(parts.job, total, to, out.stride);
     }
   });
 }
@@ -153,22 +184,33 @@ void attend_spread(const cpu::Ops& ops, const Jobs& jobs, int64_t most, const Te
     pool.parallel_for(jobs.count() * wave, 1, [&](int64_t begin, int64_t end, int worker) {
       for (int64_t slot = begin; slot < end; ++slot) {
         float* unused = nullptr;
-        const AttentionJob job = jobs.job(slot / wave, out, unused);
-        const int64_t partition = first_partition(job) + first + slot % wave;
-        if (partition >= end_partition(job)) continue;
-        ops.attend(job, partition, scratch.attend(worker), scratch.spread_part(slot));
+        const Parts parts = jobs.parts(slot / wave, out, unused);
+        const int64_t part = first + slot % wave;
+        if (part < parts.count())
+          parts.attend(ops, part, scratch.attend(worker), scratch.spread_part(slot));
       }
     });
     for (int64_t slot = 0; slot < jobs.count() * wave; ++slot) {
-      const AttentionJob job = jobs.job(slot / wave, out, to);
-      if (first_partition(job) + first + slot % wave >= end_partition(job)) continue;
-      ops.merge(job, scratch.spread_total(slot / wave), scratch.spread_part(slot));
+      const Parts parts = jobs.parts(slot / wave, out, to);
+      if (first + slot % wave < parts.count())
+        ops.merge(parts.job, scratch.spread_total(slot / wave), scratch.spread_part(slot));
     }
   }
   for (int64_t index = 0; index < jobs.count(); ++index) {
-    const AttentionJob job = jobs.job(index, out, to);
-    ops.finish(job, scratch.spread_total(index), to, out.stride);
+    const Parts parts = jobs.parts(index, out, to);
+    ops.finish(parts.job, scratch.spread_total(index), to, out.stride);
   }
+}
+
+}  // namespace
+
+namespace {
+
+// Partitions of the other cache that the last row of a chunk attends to.
+int64_t more_parts(const MoreKeys& more, const SequenceChunk& c) {
+  int64_t entries = kv_entries(more.cache.tokens, c.first_position + c.rows - 1);
+  if (more.chosen.most > 0) entries = std::min(entries, more.chosen.most);
+  return ceil_div(entries, kPartition);
 }
 
 }  // namespace
@@ -191,8 +233,10 @@ void CpuKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& r
   for (const SequenceChunk& c : chunks) {
     int64_t positions = c.first_position + c.rows;
     if (params.chosen.most > 0) positions = std::min(positions, params.chosen.most);
-    most = std::max(most, ceil_div(positions, kPartition) -
-                              first_attended(params, c.first_position) / kPartition);
+    int64_t parts =
+        ceil_div(positions, kPartition) - first_attended(params, c.first_position) / kPartition;
+    if (params.more != nullptr) parts += more_parts(*params.more, c);
+    most = std::max(most, parts);
   }
   const int threads = pool_.size();
   if (threads > 1 && most > 1 && jobs.count() > 0 && jobs.count() <= kSpreadJobs * threads) {

@@ -19,6 +19,9 @@ void score(const float* logits, int64_t experts, const RouterParams& params, Sco
   float* counts = s.counts.data();
   if (params.score == RouterScore::sigmoid) {
     for (int64_t e = 0; e < experts; ++e) counts[e] = 1 / (1 + std::exp(-logits[e]));
+  } else if (params.score == RouterScore::sqrt_softplus) {
+    for (int64_t e = 0; e < experts; ++e)
+      counts[e] = std::sqrt(logits[e] > 30 ? logits[e] : std::log1p(std::exp(logits[e])));
   } else {
     const float largest = *std::max_element(logits, logits + experts);
     float total = 0;
@@ -103,6 +106,14 @@ void mix_sparsely(const float* logits, int64_t experts, const RouterParams& para
   }
 }
 
+// The experts of a row's token, as a table has them. What is none's number is the nearest one's.
+void look_up(const RouterParams& params, int64_t row, int64_t experts, int32_t* out) {
+  const float* of_token = params.table + params.ids[static_cast<size_t>(row)] * params.top_k;
+  const auto last = static_cast<float>(experts - 1);
+  for (int64_t i = 0; i < params.top_k; ++i)
+    out[i] = static_cast<int32_t>(of_token[i] >= 0 ? std::min(of_token[i], last) : 0);
+}
+
 }  // namespace
 
 void CpuKernels::route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const {
@@ -116,7 +127,8 @@ void CpuKernels::route(Tensor logits, const RouterParams& params, const ExpertCh
     std::array<bool, kMostExperts> taken{};
     score(logits.row<float>(r), logits.cols, params, s);
     if (params.groups > 1) drop_groups(s, logits.cols, params, taken.data());
-    for (int64_t i = 0; i < params.top_k; ++i)
+    if (params.table != nullptr) look_up(params, r, logits.cols, experts);
+    for (int64_t i = 0; i < params.top_k && params.table == nullptr; ++i)
       experts[i] = static_cast<int32_t>(take_largest(s.choice.data(), logits.cols, taken.data()));
     std::sort(experts, experts + params.top_k);
     float sum = 0;

@@ -38,6 +38,7 @@ void CpuKernels::store_kv(Tensor keys, Tensor values, std::span<const int64_t> s
   check_store_kv(keys, values, slots, cache);
   for_rows(keys, [&](int64_t row) {
     const int64_t slot = slots[static_cast<size_t>(row)];
+    if (slot < 0) return;
     store_token(ops_, keys.row<float>(row), cache, cache.key_dim, slot, cache.key_scale,
                 cache.keys);
     if (cache.latent) return;

@@ -12,7 +12,7 @@ struct ActivateArgs {
   const float* up;  // kGated
   float* out;
   const float* values;  // of xielu
-  float limit, alpha;   // of clamped_swiglu
+  float limit, alpha;   // as of ActivationParams
   int64_t x_stride, up_stride, out_stride, cols;
 };
 
@@ -22,19 +22,13 @@ __global__ void __launch_bounds__(kElementwiseThreads) activate_kernel(ActivateA
   const int64_t c = elementwise_column(kWidth);
   if (c >= a.cols) return;
   auto v = load_as<Vec<float, kWidth>>(a.x + blockIdx.x * a.x_stride + c);
-  for (int i = 0; i < kWidth; ++i) {
-    if constexpr (kActivation == Activation::clamped_swiglu) {
-      const float gate = fminf(v.at[i], a.limit);
-      v.at[i] = gate / (1 + expf(-a.alpha * gate));
-    } else {
-      v.at[i] = activated<kActivation>(a.values, v.at[i]);
-    }
-  }
+  for (int i = 0; i < kWidth && !has_limit(kActivation); ++i)
+    v.at[i] = activated<kActivation>(a.values, v.at[i]);
   if constexpr (kGated) {
     const auto up = load_as<Vec<float, kWidth>>(a.up + blockIdx.x * a.up_stride + c);
     for (int i = 0; i < kWidth; ++i) {
-      if constexpr (kActivation == Activation::clamped_swiglu) {
-        v.at[i] *= 1 + fmaxf(fminf(up.at[i], a.limit), -a.limit);
+      if constexpr (has_limit(kActivation)) {
+        v.at[i] = limited<kActivation>(a.limit, a.alpha, v.at[i], up.at[i]);
       } else {
         v.at[i] *= up.at[i];
       }
@@ -94,6 +88,10 @@ void activate(const ActivationParams& activation, Tensor x, Tensor up, Tensor ou
       return launch_activate<Activation::identity>(activation, x, up, out, stream);
     case Activation::clamped_swiglu:
       return launch_activate<Activation::clamped_swiglu>(activation, x, up, out, stream);
+    case Activation::clamped_silu:
+      return launch_activate<Activation::clamped_silu>(activation, x, up, out, stream);
+    case Activation::silu_clamped:
+      return launch_activate<Activation::silu_clamped>(activation, x, up, out, stream);
   }
 }
 

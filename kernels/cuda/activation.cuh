@@ -53,6 +53,16 @@ __device__ inline float activated(Activation activation, float x) {
   }
 }
 
+// The value of an activation that has a limit.
+template <Activation kActivation>
+__device__ float limited(float limit, float alpha, float x, float up) {
+  const float gate = fminf(x, limit), factor = fmaxf(fminf(up, limit), -limit);
+  if constexpr (kActivation == Activation::clamped_silu) return gate / (1 + expf(-gate)) * factor;
+  if constexpr (kActivation == Activation::silu_clamped)
+    return fminf(x / (1 + expf(-x)), limit) * factor;
+  return gate / (1 + expf(-alpha * gate)) * (1 + factor);
+}
+
 inline Gating gating_of(const ExpertWeights& w) {
   return {w.activation.kind, w.activation.limit, w.activation.alpha, w.gate_multiplier};
 }
@@ -60,10 +70,12 @@ inline Gating gating_of(const ExpertWeights& w) {
 // gated: the activation is multiplied by a factor.
 __device__ inline float gated_value(const Gating& a, float gate, float factor, bool gated) {
   if (a.multiplier != 1) gate *= a.multiplier;
-  if (a.kind == Activation::clamped_swiglu) {
-    gate = fminf(gate, a.limit);
-    return gate / (1 + expf(-a.alpha * gate)) * (1 + fmaxf(fminf(factor, a.limit), -a.limit));
-  }
+  if (a.kind == Activation::clamped_swiglu)
+    return limited<Activation::clamped_swiglu>(a.limit, a.alpha, gate, factor);
+  if (a.kind == Activation::clamped_silu)
+    return limited<Activation::clamped_silu>(a.limit, a.alpha, gate, factor);
+  if (a.kind == Activation::silu_clamped)
+    return limited<Activation::silu_clamped>(a.limit, a.alpha, gate, factor);
   const float value = activated(a.kind, gate);
   return gated ? value * factor : value;
 }

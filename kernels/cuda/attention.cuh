@@ -19,6 +19,7 @@ struct CacheArgs {
   const std::byte* values;
   int64_t block_stride;  // bytes
   int block_size, kv_heads, key_dim, value_dim;
+  int tokens;                    // of an entry
   int block_shift;               // block_size is a power of two, this one's; or less than 0
   int value_row;                 // elements from a token's value to the next one's
   float key_scale, value_scale;  // of the layer; 0: stored for each token and head
@@ -37,6 +38,10 @@ struct AttentionArgs : CacheArgs {
   float scale, soft_cap;
   const float* alibi_slopes;
   const float* sinks;
+  int first_part = 0;  // of the partitions in which its own lie
+  // The other cache that rows attend to, whose partitions lie behind: the tokens of its entries (0:
+  // there is none), the most that a row attends to, and the first partition.
+  int more_tokens = 0, more_most = 0, more_part = 0;
 };
 
 // -1: it is none.
@@ -51,6 +56,7 @@ inline CacheArgs cache_args(const KvCache& cache, const BlockTables& tables) {
           static_cast<int>(cache.kv_heads),
           static_cast<int>(cache.key_dim),
           static_cast<int>(cache.value_dim),
+          static_cast<int>(cache.tokens),
           power_of_two(static_cast<uint32_t>(cache.block_size)),
           static_cast<int>(kv_value_row(cache)),
           cache.key_scale,

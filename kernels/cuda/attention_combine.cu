@@ -11,19 +11,22 @@ __global__ void __launch_bounds__(kThreads)
     combine_kernel(AttentionArgs a, const int32_t* positions, Partials partials) {
   wait_for_earlier();
   const Attended of = attended(a, positions[blockIdx.x]);
+  const Attended more = attended_more(a, positions[blockIdx.x]);
   for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kThreads)
-    combine_element(a, partials, static_cast<int>(blockIdx.y), of, d);
+    combine_element(a, partials, static_cast<int>(blockIdx.y), of, d, more);
 }
 
 }  // namespace
 
-uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest) {
-  return static_cast<uint64_t>(rows * heads * ceil_div(longest, kPartition) * (value_dim + 2) * 4);
+uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest,
+                                int64_t more) {
+  const int64_t partitions = ceil_div(longest, kPartition) + ceil_div(more, kPartition);
+  return static_cast<uint64_t>(rows * heads * partitions * (value_dim + 2) * 4);
 }
 
-Partials partials_in(std::byte* workspace, const AttentionArgs& args, int64_t rows,
-                     int64_t longest) {
-  const int64_t partitions = ceil_div(longest, kPartition);
+Partials partials_in(std::byte* workspace, const AttentionArgs& args, int64_t rows, int64_t longest,
+                     int64_t more_partitions) {
+  const int64_t partitions = ceil_div(longest, kPartition) + more_partitions;
   const int64_t count = rows * args.heads * partitions;
   auto* floats = reinterpret_cast<float*>(workspace);
   return {floats + count * args.value_dim, floats + count * (args.value_dim + 1), floats,

@@ -18,21 +18,22 @@ struct Partials {
   bool only;  // the one partition's values, divided by its sum, are the result
 };
 
-// `longest`: positions that a row attends to at most.
-Partials partials_in(std::byte* workspace, const AttentionArgs& args, int64_t rows,
-                     int64_t longest);
+// `longest`: positions that a row attends to at most; `more_partitions`: of another cache.
+Partials partials_in(std::byte* workspace, const AttentionArgs& args, int64_t rows, int64_t longest,
+                     int64_t more_partitions = 0);
 // Combines the partitions in a launch of their own, where there are several, or sinks.
 void combine(const AttentionArgs& args, const int32_t* positions, const Partials& partials,
              int64_t rows, Stream stream);
 
 __device__ inline int64_t partial_at(const AttentionArgs& a, const Partials& p, int head,
                                      int partition) {
-  return (int64_t{blockIdx.x} * a.heads + head) * p.partitions + partition;
+  return (int64_t{blockIdx.x} * a.heads + head) * p.partitions + a.first_part + partition;
 }
 
 // The end of what a query at `position` attends to: behind its own, or behind the last one chosen.
 __device__ inline int key_end(const AttentionArgs& a, int position) {
-  return a.chosen != nullptr && position >= a.most ? a.most : position + 1;
+  const int end = a.tokens == 1 ? position + 1 : (position + 1) / a.tokens;
+  return a.chosen != nullptr && end > a.most ? a.most : end;
 }
 
 // Scores [heads][kPositions] of the partition blockIdx.z to exponentials; a warp takes a head.
@@ -65,13 +66,23 @@ __device__ inline Attended attended(const AttentionArgs& a, int query) {
   return {first_key(a, query) / kPositions, (key_end(a, query) + kPositions - 1) / kPositions};
 }
 
-// Element d of a head, of its partitions in order.
+// Partitions of the other cache.
+__device__ inline Attended attended_more(const AttentionArgs& a, int query) {
+  if (a.more_tokens == 0) return {0, 0};
+  int entries = (query + 1) / a.more_tokens;
+  if (a.more_most > 0 && entries > a.more_most) entries = a.more_most;
+  return {a.more_part, a.more_part + (entries + kPositions - 1) / kPositions};
+}
+
+// Element d of a head, of its partitions in order, then of those of the other cache.
 __device__ inline void combine_element(const AttentionArgs& a, const Partials& partials, int head,
-                                       const Attended& of, int d) {
+                                       const Attended& of, int d, const Attended& more = {0, 0}) {
   const int64_t first = partial_at(a, partials, head, 0);
   float top = a.sinks == nullptr ? kMinusInfinity : a.sinks[head];
   float total = a.sinks == nullptr ? 0 : 1, sum = 0;
-  for (int p = of.first; p < of.end; ++p) {
+  const int own = of.end - of.first;
+  for (int i = 0; i < own + more.end - more.first; ++i) {
+    const int p = i < own ? of.first + i : more.first + i - own;
     const float other = partials.top[first + p], larger = fmaxf(top, other);
     const float keep = expf(top - larger), take = expf(other - larger);
     sum = sum * keep + partials.out[(first + p) * a.value_dim + d] * take;

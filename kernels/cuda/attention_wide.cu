@@ -191,22 +191,45 @@ __global__ void __launch_bounds__(kThreads, 2)
   weigh_values<kDType>(a, task, partials, shared);
 }
 
+void launch_wide(const AttentionArgs& args, DType dtype, const DecodeRows& rows, int64_t partitions,
+                 const Partials& partials, int64_t count, Stream stream) {
+  const auto tiles = static_cast<uint32_t>(args.kv_heads * ceil_div(args.group, kHeads));
+  const Launch at{
+      {static_cast<uint32_t>(count), tiles, static_cast<uint32_t>(partitions)},
+      {kThreads},
+      static_cast<uint32_t>(sizeof(Shared)) + static_cast<uint32_t>(kHeads * args.key_dim) * 4};
+  with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(dtype, [&](auto of) {
+    launch_early(wide_kernel<of()>, at, stream, args, rows.sequences, rows.positions, partials);
+  });
+}
+
 }  // namespace
 
 void attention_wide(Tensor q, const KvCache& cache, const BlockTables& tables,
                     const DecodeRows& rows, const AttentionSettings& settings, std::byte* workspace,
                     Tensor out, Stream stream) {
-  const AttentionArgs args = attention_args(q, cache, tables, settings, out);
+  AttentionArgs args = attention_args(q, cache, tables, settings, out);
   if (q.rows == 0) return;
-  const Partials partials = partials_in(workspace, args, q.rows, rows.longest);
-  const auto tiles = static_cast<uint32_t>(args.kv_heads * ceil_div(args.group, kHeads));
-  const Launch at{
-      {static_cast<uint32_t>(q.rows), tiles, static_cast<uint32_t>(partials.partitions)},
-      {kThreads},
-      static_cast<uint32_t>(sizeof(Shared)) + static_cast<uint32_t>(kHeads * args.key_dim) * 4};
-  with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
-    launch_early(wide_kernel<dtype()>, at, stream, args, rows.sequences, rows.positions, partials);
-  });
+  const MoreTokens* more = settings.more;
+  const int64_t own = ceil_div(rows.longest, kPartition);
+  const int64_t others = more == nullptr ? 0 : ceil_div(more->longest(rows.longest), kPartition);
+  const Partials partials = partials_in(workspace, args, q.rows, rows.longest, others);
+  if (more != nullptr) {
+    args.more_tokens = static_cast<int>(more->cache.tokens);
+    args.more_most = static_cast<int>(more->chosen.most);
+    args.more_part = static_cast<int>(own);
+  }
+  launch_wide(args, cache.dtype, rows, own, partials, q.rows, stream);
+  if (others > 0) {
+    AttentionArgs other = args;
+    static_cast<CacheArgs&>(other) = cache_args(more->cache, {more->tables, 1});
+    other.window = other.chunk = 0;
+    other.chosen = more->chosen.most > 0 ? more->chosen.positions : nullptr;
+    other.most = args.more_most;
+    other.first_part = args.more_part;
+    launch_wide(other, cache.dtype, {more->sequences, rows.positions}, others, partials, q.rows,
+                stream);
+  }
   combine(args, rows.positions, partials, q.rows, stream);
 }
 

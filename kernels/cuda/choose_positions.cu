@@ -84,9 +84,9 @@ __device__ inline void multiply_keys(const Shared& shared, float (&dots)[kOfWarp
 template <DType kDType>
 __global__ void __launch_bounds__(kThreads, 2) index_kernel(IndexArgs a) {
   wait_for_earlier();
-  const int query = a.positions[blockIdx.x], begin = static_cast<int>(blockIdx.y) * kTile;
-  const int end = query + 1;
-  if (query < a.most || begin >= end) return;
+  const int begin = static_cast<int>(blockIdx.y) * kTile;
+  const int end = (a.positions[blockIdx.x] + 1) / a.cache.tokens;
+  if (end <= a.most || begin >= end) return;
   auto& shared = shared_memory<Shared>();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int32_t* table = a.cache.tables + a.sequences[blockIdx.x] * a.cache.table_stride;
@@ -160,10 +160,10 @@ __device__ inline void write_chosen(const float* scores, int count, Counts& shar
 
 // One block a row.
 __global__ void __launch_bounds__(kChoosing)
-    choose_kernel(const float* scores, int64_t scores_stride, const int32_t* positions, int most,
-                  int32_t* out) {
+    choose_kernel(const float* scores, int64_t scores_stride, const int32_t* positions, int tokens,
+                  int most, int32_t* out) {
   wait_for_earlier();
-  const int count = positions[blockIdx.x] + 1;
+  const int count = (positions[blockIdx.x] + 1) / tokens;
   out += int64_t{blockIdx.x} * most;
   if (count <= most) {
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kChoosing) out[i] = i;
@@ -190,7 +190,8 @@ void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const Block
   if (q.rows == 0) return;
   const auto count = static_cast<uint32_t>(q.rows);
   auto* scores = reinterpret_cast<float*>(workspace);
-  if (rows.longest > out.most) {
+  const int64_t longest = rows.longest / keys.tokens;
+  if (longest > out.most) {
     const IndexArgs args{cache_args(keys, tables),
                          q.row<float>(0),
                          weights.row<float>(0),
@@ -202,7 +203,7 @@ void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const Block
                          rows.positions,
                          scores,
                          rows.longest};
-    const auto tiles = static_cast<uint32_t>(ceil_div(rows.longest, kTile));
+    const auto tiles = static_cast<uint32_t>(ceil_div(longest, kTile));
     with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(
         keys.dtype, [&](auto dtype) {
           launch_early(index_kernel<dtype()>, {{count, tiles}, {kThreads}, sizeof(Shared)}, stream,
@@ -210,7 +211,8 @@ void choose_positions(Tensor q, Tensor weights, const KvCache& keys, const Block
         });
   }
   launch_early(choose_kernel, {{count}, {kChoosing}, sizeof(Counts)}, stream, scores, rows.longest,
-               rows.positions, static_cast<int>(out.most), out.positions);
+               rows.positions, static_cast<int>(keys.tokens), static_cast<int>(out.most),
+               out.positions);
 }
 
 }  // namespace sluice::cuda

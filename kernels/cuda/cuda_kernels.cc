@@ -20,8 +20,9 @@ uint64_t scratch_of_rows(uint64_t one, int64_t rows) {
 }
 
 uint64_t attention_scratch(const WorkspaceNeeds& n) {
+  const int64_t more = n.more_keys ? n.longest : 0;
   const uint64_t attention =
-      scratch_of_rows(decode_workspace_bytes(1, n.heads, n.value_dim, n.longest), n.max_rows);
+      scratch_of_rows(decode_workspace_bytes(1, n.heads, n.value_dim, n.longest, more), n.max_rows);
   if (n.chosen == 0) return attention;
   const int64_t longest = ceil_div(n.longest, kPartition) * kPartition;
   return std::max(attention, scratch_of_rows(choice_workspace_bytes(1, longest), n.max_rows));
@@ -167,6 +168,13 @@ AttentionSettings settings_of(const AttentionParams& params) {
           params.chosen};
 }
 
+std::optional<MoreTokens> more_tokens(const MoreKeys* more) {
+  if (more == nullptr) return std::nullopt;
+  check(more->rows->on_device != nullptr, "attention: rows that upload() has made");
+  const DeviceChunks& chunks = *more->rows->on_device;
+  return MoreTokens{more->cache, chunks.tables, chunks.sequences, more->chosen};
+}
+
 }  // namespace
 
 // `longest`: most positions that any row attends to.
@@ -175,11 +183,20 @@ void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t row
   const int64_t heads = a.q.cols / a.cache.key_dim;
   AttentionSettings settings = a.settings;
   if (settings.chosen.most > 0) longest = std::min(longest, settings.chosen.most);
-  const uint64_t one = decode_workspace_bytes(1, heads, a.cache.value_dim, longest);
+  const MoreTokens* more = settings.more;
+  const uint64_t one = decode_workspace_bytes(1, heads, a.cache.value_dim, longest,
+                                              more != nullptr ? more->longest(longest) : 0);
   check(static_cast<uint64_t>(rows * heads) * sizeof(int32_t) <= counters_.size(),
         "attention: as many rows and heads as were promised");
   for_rows(first_row, rows, one, [&](int64_t at, int64_t count) {
     settings.chosen.positions = a.settings.chosen.positions + at * settings.chosen.most;
+    MoreTokens rest;
+    if (more != nullptr) {
+      rest = *more;
+      rest.sequences += at;
+      rest.chosen.positions += at * rest.chosen.most;
+      settings.more = &rest;
+    }
     const Tensor q = a.q.rows_from(at, count), out = a.out.rows_from(at, count);
     const DecodeRows rows_of{a.chunks.sequences + at, a.chunks.positions + at, longest,
                              reinterpret_cast<int32_t*>(counters_.data())};
@@ -196,7 +213,9 @@ void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t row
 void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                   const AttentionParams& params, Tensor out) const {
   check(rows.on_device != nullptr, "attention: rows that upload() has made");
-  const Attention a{q, cache, *rows.on_device, settings_of(params), out};
+  const std::optional<MoreTokens> more = more_tokens(params.more);
+  Attention a{q, cache, *rows.on_device, settings_of(params), out};
+  if (more) a.settings.more = &*more;
   const bool tensor_cores =
       compute_ == Compute::bf16 && cache.dtype != DType::f32 && !is_wide(cache);
   auto many = [&](const SequenceChunk& c) { return tensor_cores && c.rows >= kPrefillRows; };
@@ -321,6 +340,20 @@ void CudaKernels::causal_conv(Tensor x, const ConvParams& params, const StateRow
 
 void CudaKernels::decay(Tensor steps, const DecayParams& params, Tensor decays) const {
   cuda::decay(steps, params, decays, stream_.handle());
+}
+
+void CudaKernels::pool(Tensor values, Tensor gates, const PoolParams& params,
+                       const StateRows& state, Tensor out) const {
+  cuda::pool(values, gates, params, state, state_chunks(state), out, stream_.handle());
+}
+
+void CudaKernels::read_streams(Tensor streams, const StreamMix& mix, Tensor logits,
+                               Tensor out) const {
+  cuda::read_streams(streams, mix, logits, out, stream_.handle());
+}
+
+void CudaKernels::write_streams(Tensor x, Tensor weights, Tensor streams) const {
+  cuda::write_streams(x, weights, streams, stream_.handle());
 }
 
 void CudaKernels::scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,

@@ -18,6 +18,16 @@ struct Element<DType::f64> {  // only read
   SLUICE_HD static float decode(Code x) { return static_cast<float>(x); }
 };
 template <>
+struct Element<DType::i64> {  // only read
+  using Code = int64_t;
+  SLUICE_HD static float decode(Code x) { return static_cast<float>(x); }
+};
+template <>
+struct Element<DType::i32> {  // only read
+  using Code = int32_t;
+  SLUICE_HD static float decode(Code x) { return static_cast<float>(x); }
+};
+template <>
 struct Element<DType::f32> {
   using Code = float;
   SLUICE_HD static float decode(Code x) { return x; }

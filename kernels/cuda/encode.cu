@@ -462,6 +462,10 @@ void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, S
       .scales = a.to.scales == nullptr ? nullptr : a.to.scales + first_scale,
       .to_blocks = blocks,
       .stats = stats};
+  if (is_integer_vector(a.stored)) {
+    return with_dtype<DType::i64, DType::i32>(
+        a.stored, [&](auto stored) { launch_encode<stored(), DType::f32, 1>(a, args, stream); });
+  }
   with_dtype<DType::f64, DType::f32, DType::f16, DType::bf16>(a.stored, [&](auto stored) {
     with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(
         a.to.format.dtype, [&](auto kept) {

@@ -36,6 +36,8 @@ void clamp(Tensor x, float limit, Stream stream);
 void sum_squares(Tensor x, Tensor sums, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
 void route(Tensor logits, const RouterParams& params, const ExpertChoices& out, Stream stream);
+void read_streams(Tensor streams, const StreamMix& mix, Tensor logits, Tensor out, Stream stream);
+void write_streams(Tensor x, Tensor weights, Tensor streams, Stream stream);
 void index_select(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor out,
                   Stream stream);
 void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y, Stream stream);
@@ -52,11 +54,11 @@ inline constexpr int64_t kFewRows = 16;
 // float32 (a router) and needs no scratch, so that a prompt is one launch.
 int64_t most_rows(const Weight& w, Compute compute);
 uint64_t few_rows_workspace_bytes(int64_t cols);
-// A gate and its factor become activation(multiplier * gate) * factor, or what a clamped SwiGLU
-// makes of them.
+// A gate and its factor become activation(multiplier * gate) * factor, or what an activation with a
+// limit makes of them.
 struct Gating {
   Activation kind = Activation::identity;
-  float limit = 0, alpha = 0;  // of clamped_swiglu
+  float limit = 0, alpha = 0;  // as of ActivationParams
   float multiplier = 1;
 };
 // Returns whether linear_few_rows computes the fusion of so many rows.
@@ -97,6 +99,19 @@ void store_kv(Tensor keys, Tensor values, const int64_t* slots, const KvCache& c
 void rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
                    Tensor sin, const int64_t* slots, const KvCache& cache, Stream stream);
 
+// MoreKeys on the device, from the first row on.
+struct MoreTokens {
+  KvCache cache;
+  const int32_t* tables = nullptr;
+  const int32_t* sequences = nullptr;  // [n]
+  ChosenPositions chosen = {};
+  // Entries that a row attends to at most, where sequences have so many tokens.
+  int64_t longest(int64_t tokens) const {
+    const int64_t all = tokens / cache.tokens;
+    return chosen.most > 0 && chosen.most < all ? chosen.most : all;
+  }
+};
+
 // A layer's attention, besides its shapes.
 struct AttentionSettings {
   float scale = 1;
@@ -104,8 +119,9 @@ struct AttentionSettings {
   int64_t chunk = 0;
   float soft_cap = 0;                   // scores become soft_cap * tanh(score / soft_cap); 0: none
   const float* alibi_slopes = nullptr;  // [heads]: score += slope * (key - query position)
-  const float* sinks = nullptr;  // [heads]: a logit in the softmax's sum that brings no value
-  ChosenPositions chosen = {};   // for attention_wide alone; from the first row on
+  const float* sinks = nullptr;      // [heads]: a logit in the softmax's sum that brings no value
+  ChosenPositions chosen = {};       // for attention_wide alone; from the first row on
+  const MoreTokens* more = nullptr;  // the same; null: none
 };
 
 // Blocks of each sequence: [sequences][stride], by position / block_size. Blocks wholly before the
@@ -136,7 +152,8 @@ struct NewTokens {
   Tensor cos, sin;
   const int64_t* slots = nullptr;
 };
-uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest);
+uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest,
+                                int64_t more = 0);  // entries of another cache
 // With `tokens` each row is of a sequence of its own.
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
@@ -184,6 +201,8 @@ struct StateChunks {
 void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
                  const StateChunks& chunks, Tensor y, Stream stream);
 void decay(Tensor steps, const DecayParams& params, Tensor decays, Stream stream);
+void pool(Tensor values, Tensor gates, const PoolParams& params, const StateRows& state,
+          const StateChunks& chunks, Tensor out, Stream stream);
 void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
           const StateChunks& chunks, Tensor out, Stream stream);
 void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,

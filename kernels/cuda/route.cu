@@ -1,4 +1,5 @@
 // The choice of experts: a warp a row, whose scores lie in shared memory.
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/ordered.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -37,6 +38,8 @@ __device__ inline void score_row(const RouteArgs& a, const float* row, const Rou
       total += s.scores[e];
     }
     total = warp_reduce(total, Plus{});
+  } else if (a.params.score == RouterScore::sqrt_softplus) {
+    for (int e = lane; e < a.experts; e += kLanes) s.scores[e] = sqrtf(softplus(row[e]));
   } else {
     for (int e = lane; e < a.experts; e += kLanes) s.scores[e] = 1 / (1 + expf(-row[e]));
   }
@@ -93,12 +96,23 @@ __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uin
   __syncthreads();
 }
 
+// The experts of the row's token, as a table has them. What is none's number is the nearest one's.
+__device__ inline void look_up(const RouteArgs& a, int32_t* chosen) {
+  const int top_k = static_cast<int>(a.params.top_k);
+  const float* of_token = a.params.table + int64_t{a.params.ids.data()[blockIdx.x]} * top_k;
+  const auto last = static_cast<float>(a.experts - 1);
+  for (int i = static_cast<int>(threadIdx.x); i < top_k; i += kLanes)
+    chosen[i] = static_cast<int32_t>(of_token[i] >= 0 ? fminf(of_token[i], last) : 0);
+  __syncthreads();
+}
+
 // Chooses the experts of the largest keys, and sorts them by rising ids: an id's place is the
-// number of smaller ones. `chosen` and `sorted` have room for them.
+// number of smaller ones, and of equal ones before it. `chosen` and `sorted` have room for them.
 __device__ inline void choose(const RouteArgs& a, const RouteArrays& s, int32_t* chosen,
                               int32_t* sorted) {
   const int top_k = static_cast<int>(a.params.top_k), lane = static_cast<int>(threadIdx.x);
-  for (int i = 0; i < top_k; ++i) {
+  if (a.params.table != nullptr) look_up(a, chosen);
+  for (int i = 0; i < top_k && a.params.table == nullptr; ++i) {
     const uint32_t expert = largest_of(s.keys, a.experts);
     __syncthreads();
     if (lane == 0) {
@@ -109,7 +123,8 @@ __device__ inline void choose(const RouteArgs& a, const RouteArrays& s, int32_t*
   }
   for (int i = lane; i < top_k; i += kLanes) {
     int place = 0;
-    for (int j = 0; j < top_k; ++j) place += chosen[j] < chosen[i] ? 1 : 0;
+    for (int j = 0; j < top_k; ++j)
+      place += chosen[j] < chosen[i] || (chosen[j] == chosen[i] && j < i) ? 1 : 0;
     sorted[place] = chosen[i];
   }
   __syncthreads();

@@ -7,7 +7,7 @@ function(sluice_cuda_units units)
     "decode_rows finish_columns gemv_f32 index rope scale"
     "finish_sums likeliest linear norm route"
     "expert_lists round_rows scan selective_scan"
-    "store_kv top_logits unpack"
+    "pool store_kv streams top_logits unpack"
     attention_combine attention_decode attention_prefill attention_wide choose_positions encode experts_few experts_grouped
     experts_many gemv_grouped gemv_panels gemv_units grouped multiply_heads)
   set(all "")

@@ -35,16 +35,20 @@ double activated(Activation activation, const float* values, double x) {
       return 1 / (1 + std::exp(-x));
     case Activation::softplus:
       return softplus(x);
-    case Activation::identity:
-    case Activation::clamped_swiglu:
+    default:
       return x;
   }
   return x;
 }
 
-double clamped_swiglu(const ActivationParams& params, double x, double up) {
+// The value of an activation that has a limit.
+double limited(const ActivationParams& params, double x, double up) {
   const double limit = params.limit, gate = std::min(x, limit);
-  return gate / (1 + std::exp(-params.alpha * gate)) * (1 + std::clamp(up, -limit, limit));
+  const double factor = std::clamp(up, -limit, limit);
+  if (params.kind == Activation::clamped_silu) return gate / (1 + std::exp(-gate)) * factor;
+  if (params.kind == Activation::silu_clamped)
+    return std::min(x / (1 + std::exp(-x)), limit) * factor;
+  return gate / (1 + std::exp(-params.alpha * gate)) * (1 + factor);
 }
 
 }  // namespace
@@ -56,10 +60,9 @@ void ReferenceKernels::activate(const ActivationParams& activation, Tensor x, Te
     for (int64_t c = 0; c < x.cols; ++c) {
       const double factor = up.data != nullptr ? up.row<float>(r)[c] : 1;
       const double at = x.row<float>(r)[c];
-      out.row<float>(r)[c] =
-          static_cast<float>(activation.kind == Activation::clamped_swiglu
-                                 ? clamped_swiglu(activation, at, factor)
-                                 : activated(activation.kind, activation.values, at) * factor);
+      out.row<float>(r)[c] = static_cast<float>(
+          has_limit(activation.kind) ? limited(activation, at, factor)
+                                     : activated(activation.kind, activation.values, at) * factor);
     }
   }
 }

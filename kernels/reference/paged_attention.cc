@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "kernels/launch_checks.h"
@@ -130,20 +131,26 @@ void attend_partition(const Query& query, int64_t begin, int64_t end, Sums& sums
   sums = {largest, sums.total * keep + sum * take};
 }
 
-// out = softmax(scores) V over the positions that the query attends to, one partition after the
-// other.
-void attend(const Query& query, float* out) {
-  const AttentionParams& params = query.params;
-  const int64_t seen = query.position + 1;
-  const int64_t end = query.chosen != nullptr ? std::min(params.chosen.most, seen) : seen;
-  int64_t begin = first_attended(params, query.position);
-  Sums sums;
-  std::fill_n(out, query.cache.value_dim, 0.0f);
+// Adds what the query attends to of one cache, one partition after the other.
+void attend_cache(const Query& query, const ChosenPositions& chosen, Sums& sums, float* out) {
+  const int64_t seen = kv_entries(query.cache.tokens, query.position);
+  const int64_t end = query.chosen != nullptr ? std::min(chosen.most, seen) : seen;
+  int64_t begin = query.cache.tokens == 1 ? first_attended(query.params, query.position) : 0;
   while (begin < end) {
     const int64_t border = std::min(end, (begin / kPartition + 1) * kPartition);
     attend_partition(query, begin, border, sums, out);
     begin = border;
   }
+}
+
+// out = softmax(scores) V over the positions that the query attends to. `more`: entries of another
+// cache, or null.
+void attend(const Query& query, const Query* more, float* out) {
+  const AttentionParams& params = query.params;
+  Sums sums;
+  std::fill_n(out, query.cache.value_dim, 0.0f);
+  attend_cache(query, params.chosen, sums, out);
+  if (more != nullptr) attend_cache(*more, params.more->chosen, sums, out);
   double keep = 1;
   if (!params.sinks.empty()) {
     const double sink = params.sinks[static_cast<size_t>(query.head)];
@@ -156,9 +163,9 @@ void attend(const Query& query, float* out) {
   }
 }
 
-// A row's scores by the indexer's keys, for the positions up to its own.
+// A row's scores by the indexer's keys, for the positions, or entries, up to its own.
 std::vector<double> index_scores(const Query& row, Tensor weights, int64_t heads) {
-  std::vector<double> scores(static_cast<size_t>(row.position + 1));
+  std::vector<double> scores(static_cast<size_t>(kv_entries(row.cache.tokens, row.position)));
   for (int64_t h = 0; h < heads; ++h) {
     Query query = row;
     query.q += h * row.cache.key_dim;
@@ -167,6 +174,18 @@ std::vector<double> index_scores(const Query& row, Tensor weights, int64_t heads
       scores[p] += weight * std::max(0.0, score(query, static_cast<int64_t>(p)));
   }
   return scores;
+}
+
+// The same query of the other cache that a row attends to, where there is one.
+std::optional<Query> more_of(const Query& query, int64_t chunk, int64_t row) {
+  const MoreKeys* more = query.params.more;
+  if (more == nullptr) return std::nullopt;
+  const SequenceChunk& other = more->rows->chunks[static_cast<size_t>(chunk)];
+  const ChosenPositions& all = more->chosen;
+  const int32_t* chosen =
+      all.most > 0 ? all.positions + (other.first_row + row) * all.most : nullptr;
+  return Query{query.q,    query.rounded, more->cache,    other, query.params,
+               query.head, query.kv_head, query.position, chosen};
 }
 
 }  // namespace
@@ -185,7 +204,7 @@ void ReferenceKernels::choose_positions(Tensor q, Tensor weights, const KvCache&
       std::iota(all.begin(), all.end(), 0);
       std::ranges::stable_sort(
           all, [&](int32_t a, int32_t b) { return scores[size_t(a)] > scores[size_t(b)]; });
-      all.resize(static_cast<size_t>(std::min(out.most, position + 1)));
+      all.resize(std::min(static_cast<size_t>(out.most), scores.size()));
       std::ranges::sort(all);
       std::ranges::copy(all, out.positions + row * out.most);
     }
@@ -203,8 +222,17 @@ void ReferenceKernels::paged_attention(Tensor q, const KvCache& cache, const KvR
       const int32_t* chosen =
           all.most > 0 ? all.positions + (chunk.first_row + i) * all.most : nullptr;
       for (int64_t h = 0; h < heads; ++h) {
-        attend({q.row<float>(chunk.first_row + i) + h * cache.key_dim, round, cache, chunk, params,
-                h, h / (heads / cache.kv_heads), chunk.first_position + i, chosen},
+        const Query query{q.row<float>(chunk.first_row + i) + h * cache.key_dim,
+                          round,
+                          cache,
+                          chunk,
+                          params,
+                          h,
+                          h / (heads / cache.kv_heads),
+                          chunk.first_position + i,
+                          chosen};
+        const std::optional<Query> more = more_of(query, &chunk - rows.chunks.data(), i);
+        attend(query, more ? &*more : nullptr,
                out.row<float>(chunk.first_row + i) + h * cache.value_dim);
       }
     }

@@ -16,6 +16,10 @@ std::vector<float> scores_of(const float* logits, int64_t experts, RouterScore k
     for (float& s : scores) s = 1 / (1 + std::exp(-s));
     return scores;
   }
+  if (kind == RouterScore::sqrt_softplus) {
+    for (float& s : scores) s = std::sqrt(s > 30 ? s : std::log1p(std::exp(s)));
+    return scores;
+  }
   const float largest = *std::ranges::max_element(scores);
   float total = 0;
   for (float& s : scores) total += s = std::exp(s - largest);
@@ -85,6 +89,11 @@ void ReferenceKernels::route(Tensor logits, const RouterParams& params,
     std::ranges::stable_sort(order, std::greater{},
                              [&](int32_t e) { return choice[static_cast<size_t>(e)]; });
     order.resize(static_cast<size_t>(params.top_k));
+    const float* of_token = params.table;
+    if (of_token != nullptr) of_token += params.ids[static_cast<size_t>(r)] * params.top_k;
+    for (size_t i = 0; i < order.size() && of_token != nullptr; ++i)
+      order[i] =
+          static_cast<int32_t>(std::clamp(of_token[i], 0.0F, static_cast<float>(logits.cols - 1)));
     std::ranges::sort(order);
     float sum = 0;
     for (int32_t e : order) sum += scores[static_cast<size_t>(e)];

@@ -44,6 +44,7 @@ void ReferenceKernels::store_kv(Tensor keys, Tensor values, std::span<const int6
   check_store_kv(keys, values, slots, cache);
   for (int64_t r = 0; r < keys.rows; ++r) {
     int64_t slot = slots[static_cast<size_t>(r)];
+    if (slot < 0) continue;
     store_token(keys.row<float>(r), cache, cache.key_dim, slot, cache.key_scale, cache.keys);
     if (cache.latent) continue;
     store_token(values.row<float>(r), cache, cache.value_dim, slot, cache.value_scale,

@@ -73,6 +73,8 @@ bool is_float_weight(DType dtype) {
   return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
-DType kept_dtype(DType stored) { return stored == DType::f64 ? DType::f32 : stored; }
+DType kept_dtype(DType stored) {
+  return stored == DType::f64 || is_integer_vector(stored) ? DType::f32 : stored;
+}
 
 }  // namespace sluice

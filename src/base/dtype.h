@@ -85,6 +85,8 @@ uint64_t row_bytes(DType dtype, int64_t cols);
 
 // True for the types in which a weight may be stored: integers are not among them.
 bool is_float_weight(DType dtype);
+// Integers of vectors, as tables of experts have them, which are read as float32.
+constexpr bool is_integer_vector(DType dtype) { return dtype == DType::i64 || dtype == DType::i32; }
 // The type in which a stored weight that nobody quantizes is kept: its own, f32 for f64.
 DType kept_dtype(DType stored);
 

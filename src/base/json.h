@@ -61,6 +61,7 @@ class BasicFields {
   std::string string(const char* key) const;
   std::string string_or(const char* key, std::string fallback) const;
   const std::string& where() const { return where_; }
+  const SomeJson& object() const { return object_; }
 
  private:
   const SomeJson& object_;

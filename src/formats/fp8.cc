@@ -2,7 +2,8 @@
 // Mistral ("fp8"), of Meta ("fbgemm_fp8"), of compressed-tensors ("float-quantized"), of ModelOpt
 // and of Quark. A linear layer, or a stack of them, is
 //   weight            F8_E4M3 [outputs, inputs]
-//   weight_scale_inv  or weight_scale, [ceil(outputs / 128), ceil(inputs / 128)] or other blocks
+//   weight_scale_inv  or weight_scale, or scale, [ceil(outputs / 128), ceil(inputs / 128)] or other
+//   blocks
 //                     (of ModelOpt [blocks, 1, blocks, 1]); one number for each output, for as many
 //                     neighbours, or for all: F32, BF16, F16 or F8_E8M0
 //   input_scale       of activations, which stay as they are here; also activation_scale
@@ -117,7 +118,8 @@ class Fp8 final : public StoredFormat {
   // Returns the tensor of scales, and in `plane` the block that has one of them.
   const io::StoredTensor* find_scales(const std::string& codes, const WantedMatrix& wanted,
                                       MatrixTensors& tensors, StoredPlane& plane) const {
-    const std::array<std::string, 2> names{codes + "_scale_inv", codes + "_scale"};
+    const std::array<std::string, 3> names{codes + "_scale_inv", codes + "_scale",
+                                           stem_of(codes) + ".scale"};
     const io::StoredTensor* found = nullptr;
     for (const std::string& name : names)
       if (found == nullptr) found = tensors.find(name);

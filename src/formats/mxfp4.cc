@@ -3,6 +3,8 @@
 //     weight_packed  U8 [outputs, inputs / 2], the lower nibble first
 //     weight_scale   U8 [outputs, inputs / 32]
 //   of Quark, whose names are weight and weight_scale
+//   of experts of DeepSeek-V4 ("fp8", with expert_dtype fp4), whose names are weight, which is I8,
+//   and scale
 //   of gpt-oss ("mxfp4"), where experts are stacked and elements would be [experts, inputs,
 //   outputs]:
 //     NAME_blocks    U8 [experts, outputs, inputs / 32, 16]
@@ -27,7 +29,14 @@ bool names_mxfp4(const JsonFields& q) {
   return q.string_or("quant_method", "") == "mxfp4" || is_packed_mxfp4(q) || is_quark_mxfp4(q);
 }
 
-enum class Mxfp4Names : uint8_t { packed, quark, blocks };
+// Beside FP8, of which other modules are.
+bool is_beside_fp8(const Json& config, const JsonFields& q) {
+  constexpr const char* kKey = "expert_dtype";
+  const std::string of_model = JsonFields(config, "config.json").string_or(kKey, "");
+  return q.string_or("quant_method", "") == "fp8" && q.string_or(kKey, of_model) == "fp4";
+}
+
+enum class Mxfp4Names : uint8_t { packed, quark, beside_fp8, blocks };
 
 class Mxfp4 final : public StoredFormat {
  public:
@@ -35,12 +44,12 @@ class Mxfp4 final : public StoredFormat {
       : names_(names), packed_(names != Mxfp4Names::blocks), index_(index) {}
 
   std::string codes_name(const std::string& weight) const override {
-    if (names_ == Mxfp4Names::quark) return weight;
+    if (is_plain_name()) return weight;
     return packed_ ? stem_of(weight) + ".weight_packed" : weight + "_blocks";
   }
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
-    const bool has_elements = names_ != Mxfp4Names::quark && index_.find(piece.source) != nullptr;
-    return !piece.vector && codes.dtype == DType::u8 && !has_elements;
+    const bool has_elements = !is_plain_name() && index_.find(piece.source) != nullptr;
+    return !piece.vector && codes.dtype == codes_type() && !has_elements;
   }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
@@ -58,11 +67,9 @@ class Mxfp4 final : public StoredFormat {
     words.push_back(packed_ ? inputs / 2 : groups);
     if (!packed_) words.push_back(kGroup / 2);
     scales.push_back(groups);
-    const std::string scales_name =
-        packed_ ? stem_of(wanted.piece.source) + ".weight_scale" : wanted.piece.source + "_scales";
-    const auto* of_codes = tensors.get(codes.name, words, {DType::u8}, "MXFP4");
-    const auto* of_scales =
-        tensors.get(scales_name, scales, {DType::u8, DType::f8_e8m0}, "MXFP4's scales");
+    const auto* of_codes = tensors.get(codes.name, words, {codes_type()}, "MXFP4");
+    const auto* of_scales = tensors.get(scales_name(wanted.piece.source), scales,
+                                        {DType::u8, DType::f8_e8m0}, "MXFP4's scales");
     if (of_codes == nullptr || of_scales == nullptr) return nullptr;
     auto matrix = std::make_shared<StoredMatrix>();
     matrix->planes.resize(2);
@@ -79,6 +86,16 @@ class Mxfp4 final : public StoredFormat {
   }
 
  private:
+  // Codes have the name that elements would have.
+  bool is_plain_name() const {
+    return names_ == Mxfp4Names::quark || names_ == Mxfp4Names::beside_fp8;
+  }
+  DType codes_type() const { return names_ == Mxfp4Names::beside_fp8 ? DType::i8 : DType::u8; }
+  std::string scales_name(const std::string& weight) const {
+    if (names_ == Mxfp4Names::beside_fp8) return stem_of(weight) + ".scale";
+    return packed_ ? stem_of(weight) + ".weight_scale" : weight + "_scales";
+  }
+
   Mxfp4Names names_;
   bool packed_;  // two codes a byte, and nothing stacked
   const io::CheckpointIndex& index_;
@@ -86,10 +103,11 @@ class Mxfp4 final : public StoredFormat {
 
 std::unique_ptr<StoredFormat> open_mxfp4(const Json& config, const io::CheckpointIndex& index) {
   const std::optional<JsonFields> q = quantization_fields(config);
-  if (!q || !names_mxfp4(*q)) return nullptr;
-  const Mxfp4Names names = is_packed_mxfp4(*q)  ? Mxfp4Names::packed
-                           : is_quark_mxfp4(*q) ? Mxfp4Names::quark
-                                                : Mxfp4Names::blocks;
+  if (!q || !(names_mxfp4(*q) || is_beside_fp8(config, *q))) return nullptr;
+  const Mxfp4Names names = is_beside_fp8(config, *q) ? Mxfp4Names::beside_fp8
+                           : is_packed_mxfp4(*q)     ? Mxfp4Names::packed
+                           : is_quark_mxfp4(*q)      ? Mxfp4Names::quark
+                                                     : Mxfp4Names::blocks;
   return std::make_unique<Mxfp4>(names, index);
 }
 

@@ -71,6 +71,8 @@ class BlockManager {
   bool has_states() const { return states_ > 0; }
   // Tokens of a group's block; and the same in blocks of block_size().
   int64_t block_size(size_t group) const { return options_.groups[group].block_size; }
+  // Tokens that an entry of the group's caches stands for.
+  int64_t entry_tokens(size_t group) const { return options_.groups[group].tokens; }
   int64_t multiple(size_t group) const {
     return is_state(group) ? 1 : block_size(group) / block_size();
   }

@@ -276,9 +276,10 @@ int64_t BlockTable::blocks_held() const {
 }
 
 int64_t BlockTable::slot(size_t group, int64_t position) const {
-  int64_t size = manager_->block_size(group);
-  int32_t block = blocks_[group][static_cast<size_t>(position / size)];
-  return block * size + position % size;
+  const int64_t size = manager_->block_size(group), of_entry = manager_->entry_tokens(group);
+  if ((position + 1) % of_entry != 0) return -1;
+  const int32_t block = blocks_[group][static_cast<size_t>(position / size)];
+  return (block * size + position % size) / of_entry;
 }
 
 }  // namespace sluice

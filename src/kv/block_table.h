@@ -56,7 +56,8 @@ class BlockTable {
   const std::vector<int32_t>& blocks(size_t group = 0) const { return blocks_[group]; }
   int64_t blocks_held() const;
   int64_t blocks_held(size_t group) const;
-  int64_t slot(size_t group, int64_t position) const;  // block * block_size + offset
+  // block * block_size + offset, of the token's entry; -1: its window ends later.
+  int64_t slot(size_t group, int64_t position) const;
 
  private:
   int64_t block_size() const { return manager_->block_size(); }

@@ -34,6 +34,11 @@ int64_t row_bytes(const KvSpec& state) {
   return state.value_dim * static_cast<int64_t>(sizeof(float));
 }
 
+// The fewest times the format's tokens that whole entries stand for.
+int64_t least_multiple(const KvSpec& spec, const KvFormat& format) {
+  return spec.tokens / std::gcd(spec.tokens, format.block_size);
+}
+
 // Bytes of a layer's block of `multiple` times the format's tokens.
 int64_t block_bytes(const KvSpec& spec, const KvFormat& format, int64_t multiple) {
   return kv_block_bytes(kv_cache_of(spec, format, multiple * format.block_size));
@@ -57,13 +62,15 @@ std::vector<Kind> kinds_of(const KvSpecs& specs) {
 // multiple is too large become powers of two.
 void choose_multiples(std::vector<Kind>& kinds, const KvFormat& format) {
   int64_t widest = 0, common = 1;
-  for (const Kind& k : kinds) widest = std::max(widest, block_bytes(k.spec, format, 1));
+  const auto least = [&](const Kind& k) { return least_multiple(k.spec, format); };
+  for (const Kind& k : kinds) widest = std::max(widest, block_bytes(k.spec, format, least(k)));
   for (Kind& k : kinds) {
-    k.multiple = std::min(widest / block_bytes(k.spec, format, 1), kMostMultiple);
+    const int64_t fit = widest / block_bytes(k.spec, format, least(k));
+    k.multiple = std::max<int64_t>(std::min(fit, kMostMultiple / least(k)), 1) * least(k);
     common = std::lcm(common, k.multiple);
   }
   for (Kind& k : kinds)
-    while (common > kMostMultiple && (k.multiple & (k.multiple - 1)) != 0) --k.multiple;
+    while (common > kMostMultiple && (k.multiple & (k.multiple - 1)) != 0) k.multiple -= least(k);
 }
 
 // Areas of a page: the largest number of those that leave the fewest unused, as few groups are few
@@ -150,7 +157,7 @@ class Layout {
     const auto group = static_cast<size_t>(kind.placed / layout_.areas);
     if (group == kind.groups.size()) {
       kind.groups.push_back(layout_.groups.size());
-      layout_.groups.push_back({spec.kind, tokens, spec.window, spec.chunk});
+      layout_.groups.push_back({spec.kind, tokens, spec.window, spec.chunk, spec.tokens});
     }
     layout_.places[layer][index] = {kind.groups[group], kind.placed++ % layout_.areas};
     layout_.caches[layer][index] = kv_cache_of(spec, format_, tokens);

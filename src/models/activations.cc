@@ -13,11 +13,11 @@ int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelR
 
 // In the order of Activations' members.
 struct Widths {
-  int64_t residual = 0, normed = 0, beside = 0, qkv = 0, attention = 0, mlp = 0;
+  int64_t residual = 0, stream_weights = 0, normed = 0, beside = 0, qkv = 0, attention = 0, mlp = 0;
   int64_t layer_inputs = 0, layer_rows = 0, expert_rows = 0, expert_sums = 0, chosen = 0;
-  std::array<int64_t, 11> all() const {
-    return {residual,     normed,     beside,      qkv,         attention, mlp,
-            layer_inputs, layer_rows, expert_rows, expert_sums, chosen};
+  std::array<int64_t, 12> all() const {
+    return {residual, stream_weights, normed,     beside,      qkv,         attention,
+            mlp,      layer_inputs,   layer_rows, expert_rows, expert_sums, chosen};
   }
 };
 
@@ -35,7 +35,10 @@ void add_mlp(const MlpBranch& branch, Rank rank, Widths& w) {
 
 Widths widths(const DecoderSpec& spec, Rank rank) {
   Widths w;
-  w.residual = w.normed = padded(spec.hidden_size);  // a linear layer's output is whole panels wide
+  w.residual = padded(spec.stream_columns());  // a linear layer's output is whole panels wide
+  w.normed = padded(spec.hidden_size);
+  const int64_t streams = spec.streams.count;
+  if (streams > 1) w.stream_weights = padded(streams * (2 + streams));
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       if (mixer.input == BranchInput::layer_input) w.beside = w.normed;
@@ -121,16 +124,16 @@ Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
                          std::span<std::byte> memory, std::span<std::byte> host) {
   check(memory.size() >= bytes(spec, max_rows, rank), "activation memory is too small");
   check(host.empty() || host.size() >= host_bytes(spec, max_rows), "routing memory is too small");
-  const std::array<Tensor*, 11> matrices{&residual_,    &normed_,      &beside_,       &qkv_,
-                                         &attention_,   &mlp_,         &layer_inputs_, &layer_rows_,
-                                         &expert_rows_, &expert_sums_, &chosen_};
-  const std::array<int64_t, 11> cols = widths(spec, rank).all();
+  const std::array<Tensor*, 12> matrices{
+      &residual_, &stream_weights_, &normed_,     &beside_,      &qkv_,         &attention_,
+      &mlp_,      &layer_inputs_,   &layer_rows_, &expert_rows_, &expert_sums_, &chosen_};
+  const std::array<int64_t, 12> cols = widths(spec, rank).all();
   std::byte* at = memory.data();
   for (size_t i = 0; i < matrices.size(); ++i) {
     *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};
     at += matrix_bytes(max_rows, cols[i]);
   }
-  residual_.cols = spec.hidden_size;
+  residual_.cols = spec.stream_columns();
   routing_ = {max_rows, most_top_k(spec), at};
   host_routing_ = host.empty() ? routing_ : Routing{max_rows, most_top_k(spec), host.data()};
 }

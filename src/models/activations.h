@@ -42,6 +42,8 @@ class Activations {
 
   // The first `rows` rows of each. The residual stream:
   Tensor residual(int64_t rows) const { return residual_.rows_from(0, rows); }
+  // Logits, then weights, of a branch's mix of streams; no columns where there is one stream.
+  Tensor stream_weights(int64_t rows) const { return stream_weights_.rows_from(0, rows); }
   // The same memory for the output of a linear layer of so many outputs.
   Tensor wide_residual(int64_t rows, int64_t outputs) const;
   // A block's input, then its output, which is whole panels wide: the first hidden_size columns.
@@ -79,7 +81,8 @@ class Activations {
   }
 
  private:
-  Tensor residual_, normed_, beside_, qkv_, attention_, mlp_, layer_inputs_, layer_rows_;
+  Tensor residual_, stream_weights_, normed_, beside_, qkv_, attention_, mlp_, layer_inputs_,
+      layer_rows_;
   Tensor expert_rows_, expert_sums_, chosen_;
   Routing routing_, host_routing_;
   const Activations* host_ = nullptr;

@@ -115,7 +115,9 @@ void InputEmbedding::forward(const Context& context, const StepRows& rows,
   const int64_t count = std::ssize(rows.ids);
   Tensor residual = act.residual(count);
   if (projection_ == nullptr) {
-    tokens_->forward(context, rows.ids, rows.host_ids, residual);
+    for (int64_t s = 0; s < spec_.streams.count; ++s)
+      tokens_->forward(context, rows.ids, rows.host_ids,
+                       residual.columns(s * spec_.hidden_size, spec_.hidden_size));
   } else {
     const Tensor tokens = act.normed(count).columns(0, spec_.embedding_size);
     tokens_->forward(context, rows.ids, rows.host_ids, tokens);
@@ -145,6 +147,41 @@ void InputEmbedding::compute_layer_inputs(const Context& context, const StepRows
   kernels.scale(sum, inputs.multiplier, nullptr);
 }
 
+StreamReader::StreamReader(const StreamMixSpec& spec, const StreamsSpec& streams, int64_t layer,
+                           int64_t hidden_size, bool writes)
+    : Module(name_in_layer(spec.name, layer)), streams_(streams) {
+  const int64_t count = streams.count * (writes ? 2 + streams.count : 1);
+  const auto vector = [&](const std::string& source, int64_t size) {
+    const std::string name = name_in_layer(source, layer);
+    return &add_param(make_vector(name, ParamRole::bias, {{name, size}}, {}, 1));
+  };
+  const LinearPart part{
+      .source = name_in_layer(spec.logits, layer), .outputs = count, .bare = true};
+  logits_ = &add_child<Linear>(part.source, std::vector{part}, streams.count * hidden_size, false,
+                               Rank{}, ParamRole::router);
+  scales_ = vector(spec.scales, writes ? 3 : 1);
+  biases_ = vector(spec.biases, count);
+}
+
+void StreamReader::read(const Context& context, const Activations& act, Tensor out) const {
+  const Tensor streams = act.residual(out.rows),
+               logits = act.stream_weights(out.rows).columns(0, logits_->outputs());
+  logits_->forward(context, streams, logits);
+  const StreamMix mix{.streams = streams_.count,
+                      .scales = float_data(scales_),
+                      .biases = float_data(biases_),
+                      .eps = streams_.eps,
+                      .norm_eps = streams_.norm_eps,
+                      .iterations = streams_.iterations};
+  context.kernels.read_streams(streams, mix, logits_->part(logits, 0), out);
+}
+
+void StreamReader::write(const Context& context, const Activations& act, Tensor x) const {
+  const int64_t first = streams_.count, count = first * (1 + first);
+  context.kernels.write_streams(x, act.stream_weights(x.rows).columns(first, count),
+                                act.residual(x.rows));
+}
+
 DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_mixer, Rank rank)
     : Module(name_in_layer(model.layer(layer).name, static_cast<int64_t>(layer))),
       hidden_size_(model.hidden_size) {
@@ -154,6 +191,7 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     check_beside(mixer.input);
     Branch& branch = branches_.emplace_back();
     branch.input = mixer.input;
+    branch.mix = add_mix(mixer.mix, model, number);
     branch.norm = add_norm(mixer.norm, number);
     branch.mixer = &adopt(make_mixer(mixer.mixer, {model, number, rank}));
     branch.output_norm = add_norm(mixer.output_norm, number);
@@ -166,9 +204,10 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     check_beside(mlp.input);
     Branch& branch = branches_.emplace_back();
     branch.input = mlp.input;
+    branch.mix = add_mix(mlp.mix, model, number);
     branch.norm = add_norm(mlp.norm, number);
     if (mlp.experts) {
-      branch.experts = &add_child<Experts>(*mlp.experts, number, hidden_size_, rank);
+      branch.experts = &add_child<Experts>(*mlp.experts, number, model, rank);
     } else {
       branch.mlp = &add_child<Mlp>(mlp.mlp, ModulePlace{number}, hidden_size_, rank);
     }
@@ -195,13 +234,19 @@ const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
                           NormTensors{spec.weight, spec.bias});
 }
 
+const StreamReader* DecoderLayer::add_mix(const StreamMixSpec& spec, const DecoderSpec& model,
+                                          int64_t layer) {
+  if (!spec.exists()) return nullptr;
+  return &add_child<StreamReader>(spec, model.streams, layer, hidden_size_, true);
+}
+
 bool DecoderLayer::adds(size_t branch, const Context& context, int64_t rows) const {
   const Branch& b = branches_[branch];
   const bool beside =
       b.input != BranchInput::stream ||
       (branch + 1 < branches_.size() && branches_[branch + 1].input != BranchInput::stream);
   if (beside || b.output_norm != nullptr || b.stream_norm != nullptr || b.multiplier != 1 ||
-      b.experts != nullptr)
+      b.experts != nullptr || b.mix != nullptr)
     return false;
   const Linear* last = b.mlp != nullptr ? &b.mlp->down() : b.mixer->output();
   return last != nullptr && last->adds(context, rows);
@@ -218,7 +263,7 @@ void DecoderLayer::compute(const Branch& branch, const Context& context, const B
   if (branch.mlp != nullptr) {
     branch.mlp->forward(context, act, input, to);
   } else if (branch.experts != nullptr) {
-    branch.experts->forward(context, act, input.read(context.kernels), to.y);
+    branch.experts->forward(context, batch.rows, act, input.read(context.kernels), to.y);
   } else {
     branch.mixer->forward(context, {batch.rows, batch.mixers[branch.caches]}, act, input, to);
   }
@@ -246,6 +291,12 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
   for (size_t i = 0; i < branches_.size(); ++i) {
     const Branch& branch = branches_[i];
     const Branch* other = i + 1 < branches_.size() ? &branches_[i + 1] : nullptr;
+    if (branch.mix != nullptr) {
+      branch.mix->read(context, act, normed);
+      compute(branch, context, batch, act, {normed, branch.norm, normed}, wide);
+      branch.mix->write(context, act, normed);
+      continue;
+    }
     if (other == nullptr || other->input == BranchInput::stream) {
       const RowsIn from = input(branch.norm, normed);
       if (adds(i, context, rows)) {
@@ -346,6 +397,12 @@ void CausalLM::add_layers() {
 
 void CausalLM::add_end() {
   const NormSpec& norm = spec_.norm;
+  if (spec_.streams.last.exists()) {
+    StreamReader& mix =
+        add_child<StreamReader>(spec_.streams.last, spec_.streams, 0, spec_.hidden_size, false);
+    last_mix_ = &mix;
+    units_.push_back(&mix);
+  }
   Norm& last = add_child<Norm>(norm.name, spec_.hidden_size, norm.params,
                                NormTensors{norm.weight, norm.bias});
   norm_ = &last;
@@ -425,6 +482,10 @@ void CausalLM::forward(const Context& context, const Batch& batch, const Activat
   if (unit < first) return embedding_->forward(context, batch.rows, act);
   const size_t i = unit - first;
   Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
+  if (last_mix_ != nullptr && i >= layers_.size()) {
+    if (i == layers_.size()) return last_mix_->read(context, act, normed);
+    return norm_->forward(context.kernels, normed, normed);
+  }
   if (i > layers_.size()) {
     return output_projection_->forward(context, normed,
                                        act.wide_residual(rows, spec_.embedding_size));
@@ -471,7 +532,7 @@ int64_t CausalLM::logits_cols() const {
 }
 
 WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
-  WorkspaceNeeds needs{max_rows, spec_.hidden_size};
+  WorkspaceNeeds needs{max_rows, spec_.stream_columns()};
   needs.grouped = grouped_weights_;
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers)

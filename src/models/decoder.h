@@ -49,6 +49,22 @@ class InputEmbedding : public Module {
   const Norm* layer_norm_ = nullptr;
 };
 
+// Reads residual streams as one, by weights that are products of all of them, and writes to them.
+class StreamReader : public Module {
+ public:
+  // `writes`: a branch's; else the model's last. `streams` outlives it.
+  StreamReader(const StreamMixSpec& spec, const StreamsSpec& streams, int64_t layer,
+               int64_t hidden_size, bool writes);
+  void read(const Context& context, const Activations& act, Tensor out) const;
+  void write(const Context& context, const Activations& act, Tensor x) const;
+
+ private:
+  const StreamsSpec& streams_;
+  Linear* logits_;
+  const Param* scales_;
+  const Param* biases_;
+};
+
 class DecoderLayer : public Module {
  public:
   // `model` outlives it. `first_mixer`: mixers of the layers before it.
@@ -57,7 +73,7 @@ class DecoderLayer : public Module {
   // does if leaves_delta().
   bool leaves_delta(const Context& context, int64_t rows) const {
     return scalar_ == nullptr && branches_.back().stream_norm == nullptr &&
-           !adds(branches_.size() - 1, context, rows);
+           branches_.back().mix == nullptr && !adds(branches_.size() - 1, context, rows);
   }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
@@ -68,9 +84,10 @@ class DecoderLayer : public Module {
  private:
   struct Branch {
     BranchInput input = BranchInput::stream;
-    const Norm* norm = nullptr;    // or none
-    const Mixer* mixer = nullptr;  // or
-    const Mlp* mlp = nullptr;      // or
+    const StreamReader* mix = nullptr;  // or none, where there is one stream
+    const Norm* norm = nullptr;         // or none
+    const Mixer* mixer = nullptr;       // or
+    const Mlp* mlp = nullptr;           // or
     const Experts* experts = nullptr;
     const Norm* output_norm = nullptr;  // or none
     const Norm* stream_norm = nullptr;  // or none
@@ -81,6 +98,7 @@ class DecoderLayer : public Module {
   };
   void check_beside(BranchInput input) const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
+  const StreamReader* add_mix(const StreamMixSpec& spec, const DecoderSpec& model, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,
                const Activations& act, const RowsIn& from, const RowsOut& to) const;
   // Returns whether a branch's last product is added to the residual stream at once.
@@ -157,6 +175,7 @@ class CausalLM : public Module {
   size_t forward_units_ = 0;
   const InputEmbedding* embedding_ = nullptr;  // or none
   std::vector<DecoderLayer*> layers_;
+  const StreamReader* last_mix_ = nullptr;     // or none
   const Norm* norm_ = nullptr;                 // or none
   const Linear* output_projection_ = nullptr;  // or none
   const Param* head_ = nullptr;                // the embedding's table when tied; or none

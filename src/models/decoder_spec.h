@@ -37,6 +37,33 @@ struct MlpSpec {
   }
 };
 
+// The weights by which a branch reads the residual streams, and writes to them (StreamMix).
+struct StreamMixSpec {
+  std::string name;    // of the module; empty: there is none
+  std::string logits;  // the tensors, without ".weight"
+  std::string scales;
+  std::string biases;
+  bool exists() const { return !name.empty(); }
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.logits, s.scales, s.biases);
+  }
+};
+
+// Several residual streams, each hidden_size wide, that all begin with the embedding. Every branch
+// has a mix then, and is added to them by it; the model's norm reads what `last` makes of them.
+struct StreamsSpec {
+  int64_t count = 1;
+  int64_t iterations = 0;  // as of StreamMix
+  float eps = 0;
+  float norm_eps = 0;
+  StreamMixSpec last = {};
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.last);
+  }
+};
+
 // Many MLPs, of which a router chooses some for each token, and perhaps one that all tokens have:
 // the sum of the chosen ones' outputs times their weights, and of that one's.
 struct ExpertsSpec {
@@ -47,6 +74,7 @@ struct ExpertsSpec {
   RouterParams choice = {};
   std::string choice_bias = {};     // the tensor that is choice.bias; empty: none
   std::string choice_factors = {};  // the tensor that is choice.factors; empty: none
+  std::string choice_table = {};    // the tensor that is choice.table; empty: none
   // The weight of a norm through which the router reads the residual stream, in
   // the place of the experts' input; empty: it reads what they do. Its logits
   // are then multiplied.
@@ -71,8 +99,8 @@ struct ExpertsSpec {
   }
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.name, s.router, s.choice_bias, s.choice_factors, s.stream_scale, s.expert,
-          s.stacked_gate_up, s.stacked_down, s.stacks_apart, s.shared, s.shared_gate);
+    visit(s.name, s.router, s.choice_bias, s.choice_factors, s.choice_table, s.stream_scale,
+          s.expert, s.stacked_gate_up, s.stacked_down, s.stacks_apart, s.shared, s.shared_gate);
   }
 };
 
@@ -84,6 +112,7 @@ enum class BranchInput : uint8_t { stream, layer_input };
 
 struct MixerBranch {
   BranchInput input = BranchInput::stream;
+  StreamMixSpec mix = {};
   NormSpec norm;
   float input_multiplier = 1;
   MixerSpec mixer = AttentionSpec{};
@@ -96,12 +125,13 @@ struct MixerBranch {
   const AttentionSpec& attention() const { return std::get<AttentionSpec>(mixer); }
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.norm, s.mixer, s.output_norm, s.stream_norm);
+    visit(s.mix, s.norm, s.mixer, s.output_norm, s.stream_norm);
   }
 };
 
 struct MlpBranch {
   BranchInput input = BranchInput::stream;
+  StreamMixSpec mix = {};
   NormSpec norm;
   MlpSpec mlp = {};
   std::optional<ExpertsSpec> experts = {};  // in the place of mlp
@@ -112,7 +142,7 @@ struct MlpBranch {
 
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
-    visit(s.norm, s.output_norm, s.stream_norm, s.sum_norm);
+    visit(s.mix, s.norm, s.output_norm, s.stream_norm, s.sum_norm);
     if (s.experts) {
       visit(*s.experts);
     } else {
@@ -175,6 +205,7 @@ struct DecoderSpec {
   std::string output_projection = {};
   NormSpec embedding_norm = {};
   std::optional<LayerInputsSpec> layer_inputs = {};
+  StreamsSpec streams = {};
   // A table with a row for each position, which is added to the token's; empty: none. Position 0
   // has the row `first_position`.
   std::string positions = {};
@@ -201,8 +232,10 @@ struct DecoderSpec {
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.embedding, s.input_projection, s.output_projection, s.embedding_norm, s.layer_inputs,
-          s.positions, s.kinds, s.norm, s.head, s.ignorable, s.other_names);
+          s.streams, s.positions, s.kinds, s.norm, s.head, s.ignorable, s.other_names);
   }
+  // Columns of the residual streams together.
+  int64_t stream_columns() const { return streams.count * hidden_size; }
   // Columns of the embedding, and of what is computed in the end.
   int64_t output_size() const { return embedding_size > 0 ? embedding_size : hidden_size; }
   const LayerSpec& layer(size_t i) const { return kinds[layers[i]]; }

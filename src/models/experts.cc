@@ -9,36 +9,40 @@
 
 namespace sluice {
 
-Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Rank rank)
+Experts::Experts(const ExpertsSpec& spec, int64_t layer, const DecoderSpec& model, Rank rank)
     : Module(name_in_layer(spec.name, layer)),
       spec_(spec),
-      hidden_size_(hidden_size),
+      hidden_size_(model.hidden_size),
       one_rank_(rank.size == 1),
       adds_up_(spec.whole && rank.size > 1) {
   auto one_part = [&](const LinearSpec& linear, int64_t outputs) -> Linear& {
     const std::string source = name_in_layer(linear.parts[0].source, layer);
     return add_child<Linear>(name_in_layer(linear.name, layer),
-                             std::vector<LinearPart>{{source, outputs}}, hidden_size, linear.bias,
+                             std::vector<LinearPart>{{source, outputs}}, hidden_size_, linear.bias,
                              Rank{}, ParamRole::router);
   };
   router_ = &one_part(spec.router, spec.count);
-  auto vector = [&](const std::string& source, int64_t size) -> const Param* {
+  // `row`: elements of a row of the matrix that is stored; 0: it is none.
+  auto vector = [&](const std::string& source, int64_t size, int64_t row = 0) -> const Param* {
     if (source.empty()) return nullptr;
     const std::string name = name_in_layer(source, layer);
-    return &add_param(make_vector(name, ParamRole::bias, {{name, size}}, {}, 1));
+    const std::vector<PieceSpec> pieces{{.source = name, .rows = size, .view = {.row = row}}};
+    return &add_param(make_vector(name, ParamRole::bias, pieces, {}, 1));
   };
   choice_bias_ = vector(spec.choice_bias, spec.count);
   choice_factors_ = vector(spec.choice_factors, spec.count);
-  stream_scale_ = vector(spec.stream_scale, hidden_size);
+  choice_table_ =
+      vector(spec.choice_table, model.vocab_size * spec.choice.top_k, spec.choice.top_k);
+  stream_scale_ = vector(spec.stream_scale, hidden_size_);
   const Share own = spec.share(rank);
   experts_.resize(static_cast<size_t>(spec.count));
   for (int64_t e = own.begin; e < own.begin + own.count; ++e) {
     const ModulePlace place{layer, e, adds_up_ ? spec.count : 0};
-    Mlp& expert = add_child<Mlp>(spec.expert, place, hidden_size, adds_up_ ? Rank{} : rank);
+    Mlp& expert = add_child<Mlp>(spec.expert, place, hidden_size_, adds_up_ ? Rank{} : rank);
     expert.set_expert(e, static_cast<double>(spec.choice.top_k) / static_cast<double>(spec.count));
     experts_[static_cast<size_t>(e)] = &expert;
   }
-  if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size, rank);
+  if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size_, rank);
   if (!spec.shared_gate.empty()) shared_gate_ = &one_part(one_linear(spec.shared_gate, false), 1);
 }
 
@@ -103,7 +107,8 @@ std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const 
   return w;
 }
 
-void Experts::route(const Context& context, const Activations& act, Tensor x) const {
+void Experts::route(const Context& context, const StepRows& rows, const Activations& act,
+                    Tensor x) const {
   const Tensor logits = act.mlp(x.rows).columns(0, router_->outputs());
   Tensor input = x;
   if (stream_scale_ != nullptr) {
@@ -116,6 +121,8 @@ void Experts::route(const Context& context, const Activations& act, Tensor x) co
   RouterParams params = spec_.choice;
   params.bias = float_data(choice_bias_);
   params.factors = float_data(choice_factors_);
+  params.table = float_data(choice_table_);
+  if (params.table != nullptr) params.ids = rows.ids;
   context.kernels.route(logits.columns(0, spec_.count), params, act.routing().choices);
 }
 
@@ -277,8 +284,9 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
   kernels.stream().copy(y.data, sums.data, sum_bytes);
 }
 
-void Experts::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {
-  route(context, act, x);
+void Experts::forward(const Context& context, const StepRows& rows, const Activations& act,
+                      Tensor x, Tensor y) const {
+  route(context, rows, act, x);
   if (const auto weights = weights_for(context.kernels)) {
     compute_at_once(context, act, x, *weights, y);
   } else {

@@ -26,9 +26,10 @@ namespace sluice {
 class Experts : public Module {
  public:
   // `spec` outlives it.
-  Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Rank rank);
+  Experts(const ExpertsSpec& spec, int64_t layer, const DecoderSpec& model, Rank rank);
   // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
-  void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
+  void forward(const Context& context, const StepRows& rows, const Activations& act, Tensor x,
+               Tensor y) const;
   // Returns whether forward() waits for the stream: the host has to know which experts there are
   // rows for.
   bool waits(const Kernels& kernels) const { return !weights_for(kernels); }
@@ -39,7 +40,7 @@ class Experts : public Module {
   // The weights of all experts, if `kernels` compute them at once; nullopt: one after the other, as
   // weights that are streamed, that differ in their formats or lie irregularly.
   std::optional<ExpertWeights> weights_for(const Kernels& kernels) const;
-  void route(const Context& context, const Activations& act, Tensor x) const;
+  void route(const Context& context, const StepRows& rows, const Activations& act, Tensor x) const;
   void make_lists(const Context& context, const Activations& act, int64_t rows,
                   Begins& begins) const;
   // Computes the shared expert, and its weights if it has a gate.
@@ -68,6 +69,7 @@ class Experts : public Module {
   Linear* router_;
   const Param* choice_bias_ = nullptr;  // or none, as these
   const Param* choice_factors_ = nullptr;
+  const Param* choice_table_ = nullptr;
   const Param* stream_scale_ = nullptr;
   std::vector<const Mlp*> experts_;      // null: another rank's
   const Mlp* shared_ = nullptr;          // or none

@@ -175,7 +175,8 @@ void add_stages(const DecoderSpec& spec, const Stage& stage, ModulesElsewhere& m
     if (const auto& inputs = spec.layer_inputs)
       modules.insert({inputs->table, inputs->projection, inputs->norm.name});
   }
-  if (!stage.is_last()) modules.insert({spec.norm.name, spec.output_projection, spec.head});
+  if (!stage.is_last())
+    modules.insert({spec.norm.name, spec.output_projection, spec.head, spec.streams.last.name});
 }
 
 void add_experts(const ExpertsSpec& experts, int64_t layer, Rank rank, ModulesElsewhere& modules) {

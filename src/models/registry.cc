@@ -104,21 +104,21 @@ std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
     for (auto* families :
-         {afmoe_families,         apertus_families,  arcee_families,      bailing_families,
-          bamba_families,         bitnet_families,   bloom_families,      cohere_families,
-          cwm_families,           dbrx_families,     deepseek_families,   dots1_families,
-          ernie4_5_families,      exaone4_families,  falcon_families,     falcon_h1_families,
-          gemma4_families,        gemma_families,    glm_families,        gpt2_families,
-          gpt_neo_families,       gpt_neox_families, gpt_oss_families,    gptj_families,
-          granite_families,       helium_families,   hunyuan_families,    jamba_families,
-          kimi_linear_families,   kolibri1_families, laguna_families,     lfm2_families,
-          llama4_families,        llama_families,    mamba2_families,     mamba_families,
-          mimo_v2_flash_families, minicpm_families,  minimax_m2_families, mistral_families,
-          mixtral_families,       mpt_families,      nanochat_families,   nemotron_families,
-          nemotron_h_families,    olmo_families,     opt_families,        persimmon_families,
-          phi3_families,          phi_families,      phimoe_families,     qwen3_5_families,
-          qwen_families,          seed_oss_families, smollm3_families,    stablelm_families,
-          starcoder2_families})
+         {afmoe_families,     apertus_families,       arcee_families,    bailing_families,
+          bamba_families,     bitnet_families,        bloom_families,    cohere_families,
+          cwm_families,       dbrx_families,          deepseek_families, deepseek_v4_families,
+          dots1_families,     ernie4_5_families,      exaone4_families,  falcon_families,
+          falcon_h1_families, gemma4_families,        gemma_families,    glm_families,
+          gpt2_families,      gpt_neo_families,       gpt_neox_families, gpt_oss_families,
+          gptj_families,      granite_families,       helium_families,   hunyuan_families,
+          jamba_families,     kimi_linear_families,   kolibri1_families, laguna_families,
+          lfm2_families,      llama4_families,        llama_families,    mamba2_families,
+          mamba_families,     mimo_v2_flash_families, minicpm_families,  minimax_m2_families,
+          mistral_families,   mixtral_families,       mpt_families,      nanochat_families,
+          nemotron_families,  nemotron_h_families,    olmo_families,     opt_families,
+          persimmon_families, phi3_families,          phi_families,      phimoe_families,
+          qwen3_5_families,   qwen_families,          seed_oss_families, smollm3_families,
+          stablelm_families,  starcoder2_families,    stepfun_families})
       std::ranges::copy(families(), std::back_inserter(list));
     return list;
   }();
@@ -275,8 +275,10 @@ void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
 
 void choose_other_names(DecoderSpec& spec, const io::CheckpointIndex& index) {
   const auto has = [&](const std::string& name) {
-    for (int64_t l = 0; l < std::ssize(spec.layers); ++l)
-      if (index.is_named(name_in_layer(name, l) + ".weight")) return true;
+    for (int64_t l = 0; l < std::ssize(spec.layers); ++l) {
+      const std::string there = name_in_layer(name, l);
+      if (index.is_named(there + ".weight") || index.is_named(there)) return true;
+    }
     return false;
   };
   for (const auto& [name, other] : std::vector(spec.other_names))

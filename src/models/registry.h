@@ -49,6 +49,7 @@ std::vector<Family> cohere_families();
 std::vector<Family> cwm_families();
 std::vector<Family> dbrx_families();
 std::vector<Family> deepseek_families();
+std::vector<Family> deepseek_v4_families();
 std::vector<Family> dots1_families();
 std::vector<Family> ernie4_5_families();
 std::vector<Family> exaone4_families();
@@ -95,6 +96,7 @@ std::vector<Family> seed_oss_families();
 std::vector<Family> smollm3_families();
 std::vector<Family> stablelm_families();
 std::vector<Family> starcoder2_families();
+std::vector<Family> stepfun_families();
 
 // A model as its files describe it: placeholders only.
 struct Model {

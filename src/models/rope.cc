@@ -319,14 +319,15 @@ void rope_table(const RopeConfig& rope, RopeRows rows, Tensor cos, Tensor sin) {
   std::vector<float> inverse = rope_frequencies(rope, rows.length);
   check(cos.cols == std::ssize(inverse) && sin.rows == cos.rows, "rope table has the wrong shape");
   for (int64_t r = 0; r < cos.rows; ++r) {
-    float position = static_cast<float>(rows.first_position + r);
-    const double factor = rope.attention_factor * position_factor(rope, rows.first_position + r);
+    const int64_t at = rows.first_position + r;
+    const float position = static_cast<float>(at - at % rope.window);
+    const double factor = rope.attention_factor * position_factor(rope, at);
     for (int64_t i = 0; i < cos.cols; ++i) {
       double angle =
           position * inverse[static_cast<size_t>(i)];  // rounded to float32, as the reference does
       angle = static_cast<float>(angle);
       cos.row<float>(r)[i] = static_cast<float>(std::cos(angle) * factor);
-      sin.row<float>(r)[i] = static_cast<float>(std::sin(angle) * factor);
+      sin.row<float>(r)[i] = static_cast<float>(std::sin(rope.reversed ? -angle : angle) * factor);
     }
   }
 }

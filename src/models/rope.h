@@ -38,6 +38,9 @@ struct RopeConfig {
   // offset) / original_positions)) (Llama 4, for queries); 0: they are not.
   double position_beta = 0;
   int64_t position_offset = 0;
+  // Rows of a window of so many tokens have the angles of its first one.
+  int64_t window = 1;
+  bool reversed = false;  // the rotation is undone
   // The source's own, dim / 2, by which the frequencies of whatever kind are
   // divided; empty: none.
   std::vector<double> factors = {};

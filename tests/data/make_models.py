@@ -13,14 +13,14 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (AXK1Config, AfmoeConfig, ApertusConfig, AriaTextConfig, BioGptConfig, BitNetConfig, BloomConfig, CodeGenConfig, Cohere2Config, Cohere2MoeConfig,
                           CohereConfig, CwmConfig, DbrxConfig,
-                          DeepseekV32Config, ExaoneConfig, ExaoneMoeConfig, FalconConfig, FalconH1Config,
+                          CohereCompassTextConfig, DeepseekV32Config, DeepseekV4Config, ExaoneConfig, ExaoneMoeConfig, FalconConfig, FalconH1Config,
                           FalconMambaConfig, FlexOlmoConfig, FlintConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, Gemma4UnifiedTextConfig, Glm4Config, GptOssConfig,
                           Glm4MoeConfig, GlmConfig, GlmMoeDsaConfig, GraniteConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
                           GraniteMoeSWAConfig, GraniteSWAConfig, HYV3Config, HeliumConfig, HyperCLOVAXConfig,
                           Jais2Config, JambaConfig, KimiLinearConfig, BailingHybridConfig, Kolibri1Config, LagunaConfig, Lfm2Config, Lfm2MoeConfig, Lfm3Config, LlamaConfig, MiMoV2FlashConfig, Mamba2Config, MambaConfig, MellumConfig, MiniCPM3Config, Ministral3Config,
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
                           OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3NextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
-                          StableLmConfig, VaultGemmaConfig, YoutuConfig)
+                          StableLmConfig, Step3p7Config, VaultGemmaConfig, YoutuConfig)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -61,12 +61,25 @@ MODELS = {
                                     expert_selection_fn="sigmoid", rms_norm_eps=1e-5, first_k_dense_replace=1,
                                     prefix_dense_intermediate_size=40, sliding_window=16, sliding_window_pattern=2, logit_scale=0.25),
     "codegen": CodeGenConfig(**COMMON, n_embd=24, n_layer=2, n_head=4, rotary_dim=4, n_inner=40, n_positions=256),
+    "cohere_compass": CohereCompassTextConfig(**FOUR, sliding_window=16, logit_scale=0.25,
+                                              layer_types=["sliding_attention", "full_attention"] * 2,
+                                              rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 50000.0,
+                                                                                     "mrope_section": [2, 1, 1], "mrope_interleaved": True},
+                                                               "full_attention": None}),
     "cwm": CwmConfig(**GROUPED | {"num_hidden_layers": 3}, head_dim=8, sliding_window=16),
     "dbrx": DbrxConfig(**COMMON, d_model=24, n_heads=4, n_layers=2, max_seq_len=256,
                        attn_config={"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 500000.0},
                        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
                        ffn_config={"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2}),
     "deepseek_v32": DeepseekV32Config(**LATENT, n_group=2, topk_group=1, index_topk=13),
+    "deepseek_v4": DeepseekV4Config(**COMMON, hidden_size=24, num_hidden_layers=4, num_attention_heads=4, head_dim=16, moe_intermediate_size=16,
+                                    q_lora_rank=12, n_routed_experts=4, num_experts_per_tok=2, max_position_embeddings=256, sliding_window=6,
+                                    hc_mult=3, hc_sinkhorn_iters=4, o_groups=2, o_lora_rank=8, index_n_heads=16, index_head_dim=12, index_topk=3,
+                                    swiglu_limit=0.5, compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+                                    layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                                                 "compressed_sparse_attention"], num_hash_layers=1, partial_rotary_factor=0.5,
+                                    rope_parameters={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32,
+                                                     "beta_fast": 32, "beta_slow": 1}),
     "exaone": ExaoneConfig(**GROUPED, layer_norm_epsilon=1e-4),
     "exaone_moe": ExaoneMoeConfig(**ROUTED, num_experts=4, sliding_window=16, sliding_window_pattern=2, n_group=2, topk_group=1),
     "falcon_alibi": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, multi_query=False, bias=True,
@@ -192,6 +205,12 @@ MODELS = {
     "smollm3": SmolLM3Config(**FOUR, no_rope_layers=[1, 0, 1, 1]),
     "solar_open": SolarOpenConfig(**{k: v for k, v in ROUTED.items() if k != "intermediate_size"}, n_routed_experts=4),
     "stablelm": StableLmConfig(**SMALL, qk_layernorm=True, use_parallel_residual=True),
+    "step3p7": Step3p7Config(text_config={**ROUTED | {"num_hidden_layers": 4}, "n_routed_experts": 4, "share_expert_dim": 24, "sliding_window": 16,
+                                          "num_sliding_attention_heads": 6, "layer_types": ["full_attention", "sliding_attention"] * 2,
+                                          "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "swiglu_limits": [None, None, 0.5, 0.0],
+                                          "swiglu_limits_shared": [0.5, None, 0.5, 0.0], "moe_router_scaling_factor": 1.5,
+                                          "rope_theta": [500000.0, 10000.0] * 2, "partial_rotary_factors": [0.5, 1.0] * 2},
+                             vision_config={"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}),
     "vaultgemma": VaultGemmaConfig(**GROUPED, head_dim=8, query_pre_attn_scalar=8, sliding_window=16),
     "youtu": YoutuConfig(**TINY, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8),
 }
@@ -253,11 +272,23 @@ def to_bailing(tensors, config):
                    ("self_attn", "attention"), ("gate.e_score_correction_bias", "gate.expert_bias"), ("embed_tokens", "word_embeddings"))
 
 
+def without_vision(tensors, config):
+    return {name: t for name, t in tensors.items() if not name.startswith("vi")}
+
+
+def to_deepseek_v4(tensors, config):
+    """transformers saves the names that are published but for some."""
+    return {"head.weight": tensors.pop("head.weight")} | renamed(tensors, ("model.", ""), ("embed_tokens", "embed"), (".attn.norm.", ".attn.kv_norm."),
+                                                                 ("hc_head.hc_", "hc_head_"))
+
+
 SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
          "max_position_embeddings", "rms_norm_eps", "bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
 # Models whose code comes with their checkpoints: those of a relative in transformers with the same arithmetic, under the names and
-# keys that are published.
+# keys that are published. Without keys: names alone.
 PUBLISHED = {
+    "deepseek_v4": (to_deepseek_v4, None),
+    "step3p7": (without_vision, None),
     "internlm2": (to_internlm2, {"architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False, "rope_theta": 1000000.0,
                                  "rope_scaling": {"type": "linear", "factor": 2.0}}),
     "chatglm": (to_chatglm, {"architectures": ["ChatGLMModel"], "model_type": "chatglm", "padded_vocab_size": 96, "num_layers": 2,
@@ -281,6 +312,8 @@ def publish(name, config, folder):
     convert, keys = PUBLISHED[name]
     tensors = convert(load_file(folder / "model.safetensors"), config)
     save_file({k: t.contiguous() for k, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    if keys is None:
+        return
     sizes = {key: getattr(config, key) for key in SIZES if name != "chatglm" or key not in ("vocab_size", "intermediate_size", "num_hidden_layers")}
     (folder / "config.json").write_text(json.dumps(sizes | keys | {"torch_dtype": "bfloat16"}, indent=1) + "\n")
 
@@ -303,6 +336,8 @@ def randomize(model, seed):
     for name, b in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
             b.copy_((torch.randn(b.shape, generator=random) * 0.1).to(torch.bfloat16))
+        elif name.endswith("tid2eid"):  # experts of tokens
+            b.copy_(torch.rand(b.shape[0], 4, generator=random).argsort(dim=1)[:, :b.shape[1]])
 
 
 def greedy(model, ids):
@@ -329,14 +364,21 @@ def watch_choices(model):
     return chosen
 
 
+def build(config, dtype):
+    """The model, of a wrapper with its language model."""
+    if isinstance(config, Step3p7Config):
+        return transformers.Step3p7ForConditionalGeneration(config).to(dtype).eval()
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
 def make(name, config, out, seed):
     """None where two tokens are too near for other sums."""
     # Of Falcon the eager attention adds ALiBi twice.
     config._attn_implementation = "sdpa" if name == "falcon_alibi" else "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = build(config, torch.float32)
     randomize(model, seed)
     random = torch.Generator().manual_seed(seed + 1)
-    prompts = [torch.randint(3, config.vocab_size, (n,), generator=random).tolist()
+    prompts = [torch.randint(3, config.get_text_config().vocab_size, (n,), generator=random).tolist()
                for n in (STATE_LENGTHS if name in WITH_STATES else LENGTHS)]
     golden, entries, errors = {}, [], []
     chosen, expected = watch_choices(model), []
@@ -350,7 +392,7 @@ def make(name, config, out, seed):
         golden |= {f"prompt{i}.input_ids": torch.tensor(ids), f"prompt{i}.greedy_ids": torch.tensor(tokens),
                    f"prompt{i}.logits": logits.contiguous()}
         entries.append({"input_ids": ids, "greedy_ids": tokens, "greedy_min_margin": margin})
-    half = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+    half = build(config, torch.bfloat16)
     half.load_state_dict({k: v.to(torch.bfloat16) for k, v in model.state_dict().items()})
     chosen = watch_choices(half)
     for i, ids in enumerate(prompts):

@@ -361,20 +361,50 @@ TEST_P(Elementwise, ActivationsEqualTheReference) {
 }
 
 // Limits of both inputs, and values on either side of them.
-TEST_P(Elementwise, AClampedSwigluEqualsTheReference) {
-  Random random("Elementwise.AClampedSwigluEqualsTheReference");
+TEST_P(Elementwise, ActivationsWithALimitEqualTheReference) {
+  Random random("Elementwise.ActivationsWithALimitEqualTheReference");
   for (const auto [n, cols] : sizes(random)) {
     Matrix gate = Matrix::random(n, cols, random, 9), up = Matrix::random(n, cols, random, 9);
     for (int64_t c = 0; c < cols; ++c)
       (c % 2 == 0 ? gate : up).at(0, c) = c % 3 == 0 ? 1e30f : -1e30f;
     Matrix out(n, cols), expected(n, cols);
-    for (const float limit : {7.0f, 2.5f}) {
-      const ActivationParams params{
-          .kind = Activation::clamped_swiglu, .limit = limit, .alpha = 1.702f};
+    for (const auto& [kind, limit] : {std::pair{Activation::clamped_swiglu, 7.0f},
+                                      {Activation::clamped_swiglu, 2.5f},
+                                      {Activation::clamped_silu, 2.5f},
+                                      {Activation::silu_clamped, 2.5f}}) {
+      const ActivationParams params{.kind = kind, .limit = limit, .alpha = 1.702f};
       backend->activate(params, gate.tensor(), up.tensor(), out.tensor());
       reference->activate(params, gate.tensor(), up.tensor(), expected.tensor());
       expect_near(out, expected, 2e-6f, 2e-6f);
     }
+  }
+}
+
+TEST_P(Elementwise, StreamsEqualTheReference) {
+  Random random("Elementwise.StreamsEqualTheReference");
+  for (const auto& [streams, cols, iterations] :
+       {std::tuple{4, 70, 20}, {2, 1, 1}, {8, 300, 3}, {1, 5, 2}}) {
+    const int64_t n = random.between(1, 5), count = streams * (2 + streams);
+    std::vector<float> scales = test::random_vector(3, random),
+                       biases = test::random_vector(count, random);
+    const StreamMix mix{streams, scales.data(), biases.data(), 1e-6F, 1e-5F, iterations};
+    Matrix x = Matrix::random(n, streams * cols, random), logits = Matrix::random(n, count, random);
+    Matrix expected_logits = logits, out(n, cols), expected = out;
+    backend->read_streams(x.tensor(), mix, logits.tensor(), out.tensor());
+    reference->read_streams(x.tensor(), mix, expected_logits.tensor(), expected.tensor());
+    expect_near(out, expected, 1e-5F, 1e-5F);
+    const Tensor weights = logits.tensor().columns(streams, count - streams);
+    for (int64_t r = 0; r < n; ++r)
+      for (int64_t c = streams; c < count; ++c)
+        ASSERT_NEAR(logits.at(r, c), expected_logits.at(r, c), 2e-5F);
+    Matrix to = x, expected_to = x;
+    backend->write_streams(out.tensor(), weights, to.tensor());
+    reference->write_streams(out.tensor(), weights, expected_to.tensor());
+    expect_near(to, expected_to, 1e-5F, 1e-5F);
+    Matrix first = Matrix::random(n, streams, random), expected_first = first;
+    backend->read_streams(x.tensor(), mix, first.tensor(), out.tensor());
+    reference->read_streams(x.tensor(), mix, expected_first.tensor(), expected.tensor());
+    expect_near(out, expected, 1e-5F, 1e-5F);
   }
 }
 

@@ -74,9 +74,11 @@ struct ExpertsProblem {
     weights.up = up.matrix;
     weights.down = down.matrix;
     weights.second = second;
-    weights.activation.kind = std::array{
-        Activation::silu, Activation::gelu_tanh, Activation::relu_squared,
-        Activation::clamped_swiglu}[static_cast<size_t>(random.between(0, gated ? 3 : 2))];
+    weights.activation
+        .kind = std::array{Activation::silu,         Activation::gelu_tanh,
+                           Activation::relu_squared, Activation::clamped_swiglu,
+                           Activation::clamped_silu, Activation::silu_clamped}[static_cast<size_t>(
+        random.between(0, gated ? 5 : 2))];
     weights.activation.limit = 0.5f;
     weights.activation.alpha = 1.7f;
     weights.gate_multiplier = random.between(0, 1) == 1 ? 1 : 0.5f;

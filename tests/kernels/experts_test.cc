@@ -63,6 +63,26 @@ TEST_P(Experts, ChoicesByTheirDefinition) {
   EXPECT_NEAR(route({.score = RouterScore::sigmoid, .top_k = 1}).weights[0], 0.8f, 1e-6f);
 }
 
+// By hand: roots of ln(1 + e^x), of those that a table has for the rows' tokens.
+TEST_P(Experts, ChoicesOfATableByItsDefinition) {
+  Backend backend(GetParam(), Compute::bf16, {});
+  Matrix logits(2, 4);
+  for (int64_t e = 0; e < 4; ++e) logits.at(0, e) = logits.at(1, e) = static_cast<float>(e);
+  const std::vector<float> table{0, 1, 3, 1, 9, -2};  // the last are no experts
+  const std::vector<int32_t> ids{1, 2};
+  const auto score = [](double x) {
+    return static_cast<float>(std::sqrt(std::log1p(std::exp(x))));
+  };
+  Chosen two(2, 2);
+  backend->route(
+      logits.tensor(),
+      {.score = RouterScore::sqrt_softplus, .top_k = 2, .table = table.data(), .ids = ids},
+      two.out());
+  EXPECT_EQ(two.experts, (std::vector<int32_t>{1, 3, 0, 3}));
+  EXPECT_NEAR(two.weights[0], score(1), 1e-6F);
+  EXPECT_NEAR(two.weights[1], score(3), 1e-6F);
+}
+
 // By hand: 1 is chosen, of a softmax with 3, which is within a fifth of it,
 // then 3 with 0.
 TEST_P(Experts, ChoicesOfASparseMixerByTheirDefinition) {

@@ -93,6 +93,56 @@ TEST_P(States, AConvolutionOfThree) {
   EXPECT_EQ(state[1], 3);
 }
 
+// Windows that end within a step, at its end, and behind it; old ones go on.
+TEST_P(States, PoolsEqualTheReference) {
+  Random random("States.PoolsEqualTheReference");
+  Backend reference(Isa::reference, Compute::f32, {});
+  for (const auto& [cols, tokens, overlaps] :
+       {std::tuple{1, 3, false}, {140, 8, false}, {37, 4, true}, {130, 2, true}}) {
+    for (const auto& sequences : kSteps) {
+      PoolParams params{.tokens = tokens, .overlaps = overlaps};
+      StateStep step(test::state_cache(params.state_rows(), cols, 4, 3), sequences);
+      Backend backend(GetParam(), Compute::f32, step.needs(), 2);
+      const int64_t width = overlaps ? 2 * cols : cols;
+      const std::vector<float> bias = random_floats(static_cast<size_t>(tokens * width), random);
+      params.bias = bias.data();
+      std::vector<float> state = random_floats(step.floats(), random);
+      for (float& x : state) x = std::abs(x);
+      std::vector<float> expected_state = state;
+      Matrix values = Matrix::random(step.rows(), width, random);
+      Matrix gates = Matrix::random(step.rows(), width, random, 3);
+      Matrix out(step.rows(), cols), expected = out;
+      reference->pool(values.tensor(), gates.tensor(), params, step.in(bytes_of(expected_state)),
+                      expected.tensor());
+      backend->pool(values.tensor(), gates.tensor(), params, step.in(bytes_of(state)),
+                    out.tensor());
+      test::expect_near(out, expected, 1e-5F, 1e-5F);
+      expect_near(state, expected_state, 1e-4F);
+    }
+  }
+}
+
+// Tests the definition with two windows of two tokens: the first part of a token counts in the
+// window behind its own.
+TEST_P(States, AnOverlappingPool) {
+  const PoolParams of{.tokens = 2, .overlaps = true};
+  StateStep step(test::state_cache(of.state_rows(), 1, 9, 0), {{4, 0}});
+  Backend backend(GetParam(), Compute::f32, step.needs());
+  std::vector<float> state(step.floats(), 99), bias(4, 0);
+  PoolParams params = of;
+  params.bias = bias.data();
+  Matrix values(4, 2), gates(4, 2), out(4, 1);
+  for (int64_t r = 0; r < 4; ++r) {
+    values.at(r, 0) = static_cast<float>(100 * (r + 1));
+    values.at(r, 1) = static_cast<float>(r + 1);
+  }
+  backend->pool(values.tensor(), gates.tensor(), params, step.in(bytes_of(state)), out.tensor());
+  EXPECT_EQ(out.at(0, 0), 0);
+  EXPECT_FLOAT_EQ(out.at(1, 0), 1.5F);
+  EXPECT_EQ(out.at(2, 0), 0);
+  EXPECT_FLOAT_EQ(out.at(3, 0), (100 + 200 + 3 + 4) / 4.0F);
+}
+
 TEST_P(States, DecaysEqualTheReference) {
   Random random("States.DecaysEqualTheReference");
   Backend reference(Isa::reference, Compute::f32, {});

@@ -74,6 +74,27 @@ TEST(KvLayout, WhoKeepsLessOfATokenHasMoreTokensInABlock) {
   EXPECT_EQ(sizes(thirds), (std::vector<int64_t>{16, 48, 32}));
 }
 
+// DeepSeek-V4: a key of each token, of every 4 (and an indexer's), of every 128.
+TEST(KvLayout, BlocksHaveWholeKeysOfSeveralTokens) {
+  const auto latent = [](int64_t dim, int64_t of) {
+    return KvSpec{
+        .kind = KvKind::latent, .heads = 1, .key_dim = dim, .value_dim = dim, .tokens = of};
+  };
+  const KvSpecs specs{{latent(512, 1), latent(512, 4), latent(128, 4)},
+                      {latent(512, 1), latent(512, 128)}};
+  for (const int64_t block_size : {8, 16, 32}) {
+    const KvLayout layout = kv_layout(specs, {.block_size = block_size});
+    for (const auto& caches : layout.caches) {
+      for (const KvCache& cache : caches)
+        EXPECT_LE(static_cast<uint64_t>(kv_block_bytes(cache)), layout.area_bytes);
+    }
+    for (const KvGroup& group : layout.groups) EXPECT_EQ(group.block_size % group.tokens, 0);
+    EXPECT_EQ(layout.caches[1][1].block_size * 128,
+              layout.groups[layout.places[1][1].group].block_size);
+  }
+  EXPECT_EQ(sizes(kv_layout(specs, {})), (std::vector<int64_t>{16, 64, 256, 16, 256}));
+}
+
 TEST(KvLayout, LayersThatShareHaveOnePlace) {
   KvSpec shared = tokens(2, 8);
   shared.shared_with = 0;

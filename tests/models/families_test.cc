@@ -63,8 +63,8 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
   Json golden =
       parse_json(test::read_file(test::source_dir() / "tests/data/configs/config_defaults.json"),
                  "config_defaults.json");
-  const size_t known =
-      golden["classes"].size() + golden["hybrids"].size() + golden["latents"].size();
+  const size_t known = golden["classes"].size() + golden["hybrids"].size() +
+                       golden["latents"].size() + golden["summaries"].size();
   ASSERT_EQ(known + kOwnClasses.size(), families().size());
   for (const auto& [architecture, expected] : golden["classes"].items()) {
     SCOPED_TRACE(architecture);
@@ -207,7 +207,6 @@ void expect_convolution(const State& state, const Json& expected) {
 void expect_state(const ShortConvolutionSpec& state, const Json& expected, int64_t /*hidden*/) {
   expect_convolution(state, expected);
 }
-
 void expect_state(const MambaSpec& state, const Json& expected, int64_t hidden_size) {
   expect_convolution(state, expected);
   EXPECT_EQ(state.channels.units(), expected["expand"].get<int64_t>() * hidden_size);
@@ -239,6 +238,7 @@ void expect_mixer(const DecoderSpec& model, const MlaSpec& mla, const Json& expe
   ASSERT_EQ(mla.rope.has_value(), expected.contains("rope_parameters"));
   if (mla.rope) expect_rope(model.ropes[mla.angles], mla.rope_dim, expected["rope_parameters"]);
 }
+void expect_mixer(const DecoderSpec&, const SummaryAttentionSpec&, const Json&) { FAIL(); }
 
 template <class State>
 void expect_mixer(const DecoderSpec& model, const State& state, const Json& expected) {

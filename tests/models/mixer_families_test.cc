@@ -172,5 +172,54 @@ TEST(MixerFamilies, LanguageModelsOfOcrAttendInTheirOwnWays) {
   EXPECT_NE(attention(spec_of({{"model_type", "deepseek_ocr2_text"}})), nullptr);
 }
 
+// Keys as StepFun publishes them: lists with a number for each layer, and for those of drafts.
+TEST(MixerFamilies, StepHasListsForItsLayers) {
+  const Json published{{"num_hidden_layers", 4},
+                       {"num_nextn_predict_layers", 1},
+                       {"num_attention_heads", 16},
+                       {"num_attention_groups", 4},
+                       {"head_dim", 16},
+                       {"layer_types",
+                        {"full_attention", "sliding_attention", "sliding_attention",
+                         "full_attention", "sliding_attention"}},
+                       {"attention_other_setting", {{"num_attention_heads", 24}}},
+                       {"sliding_window", 512},
+                       {"moe_layers_enum", "2,3"},
+                       {"moe_num_experts", 32},
+                       {"moe_top_k", 4},
+                       {"share_expert_dims", 96},
+                       {"rope_theta", {5000000, 10000, 10000, 5000000, 10000}},
+                       {"partial_rotary_factors", {0.5, 1, 1, 0.5, 1}},
+                       {"rope_scaling",
+                        {{"rope_type", "llama3"},
+                         {"factor", 2},
+                         {"low_freq_factor", 1},
+                         {"high_freq_factor", 32},
+                         {"original_max_position_embeddings", 131072}}},
+                       {"swiglu_limits", {0, 0, 0, 7, 0}},
+                       {"swiglu_limits_shared", {0, 0, 0, 16, 0}}};
+  const DecoderSpec c = parse_family("Step3p5ForCausalLM", published);
+  const AttentionSpec &full = c.layer(0).mixers.front().attention(),
+                      &windowed = c.layer(1).mixers.front().attention();
+  EXPECT_EQ(full.heads.units(), 16);
+  EXPECT_EQ(windowed.heads.units(), 24);
+  EXPECT_EQ(windowed.kv_heads.units(), 4);
+  EXPECT_EQ(windowed.window, 512);
+  EXPECT_EQ(c.ropes[full.angles].kind, RopeKind::llama3);
+  EXPECT_EQ(c.ropes[full.angles].dim, 8);
+  EXPECT_EQ(c.ropes[full.angles].theta, 5000000);
+  EXPECT_EQ(c.ropes[windowed.angles].kind, RopeKind::plain);
+  EXPECT_EQ(c.ropes[windowed.angles].dim, 16);
+  EXPECT_FALSE(c.layer(1).mlps.front().experts);
+  const ExpertsSpec &plain = *c.layer(2).mlps.front().experts,
+                    &clamped = *c.layer(3).mlps.front().experts;
+  EXPECT_EQ(plain.count, 32);
+  EXPECT_EQ(plain.choice.top_k, 4);
+  EXPECT_EQ(plain.shared->width.size, 96);
+  EXPECT_EQ(plain.expert.activation, Activation::silu);
+  EXPECT_EQ(clamped.expert.limit, 7);
+  EXPECT_EQ(clamped.shared->limit, 16);
+}
+
 }  // namespace
 }  // namespace sluice

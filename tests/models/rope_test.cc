@@ -124,6 +124,25 @@ TEST(Rope, RefusesWhatIsNotFinite) {
   }
 }
 
+TEST(Rope, AWindowHasTheAnglesOfItsFirstPositionAndReversedOnesUndoThem) {
+  RopeConfig rope = parse("{}", 4, 64), window = rope, reversed = rope;
+  window.window = 4;
+  reversed.reversed = true;
+  std::vector<float> memory(6 * 2 * 2);
+  const auto table = [&](const RopeConfig& of, int64_t first) {
+    Tensor all{reinterpret_cast<std::byte*>(memory.data()), DType::f32, 4, 2, 2};
+    rope_table(of, {first, first + 2}, all.rows_from(0, 2), all.rows_from(2, 2));
+    return std::vector<float>(memory.begin(), memory.begin() + 8);
+  };
+  const std::vector<float> at_eight = table(rope, 8), at_ten = table(rope, 10);
+  std::vector<float> expected{at_eight[0], at_eight[1], at_eight[0], at_eight[1],
+                              at_eight[4], at_eight[5], at_eight[4], at_eight[5]};
+  EXPECT_EQ(table(window, 10), expected);
+  expected = at_ten;
+  for (size_t i = 4; i < 8; ++i) expected[i] = -expected[i];
+  EXPECT_EQ(table(reversed, 10), expected);
+}
+
 TEST(Rope, TableRowsDependOnPositionOnly) {
   RopeConfig rope = parse("{}", 6, 64);
   std::vector<float> whole_cos(30), whole_sin(30), part_cos(6), part_sin(6);

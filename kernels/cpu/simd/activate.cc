@@ -35,25 +35,17 @@ Vf xielu(const XieluValues& v, Vf x) {
   return (x > 0.0f ? v.alpha_p * x * x : v.alpha_n * curve) + v.beta * x;
 }
 
-// The clamped gate; `up` is clamped, too, and one is added to it.
-Vf clamped_gate(const ActivationJob& job, Vf x) {
-  const Vf gate = min(x, splat(job.limit));
-  return gate / (1.0f + exp(-job.alpha * gate));
-}
-Vf clamped_factor(const ActivationJob& job, Vf up) {
-  return 1.0f + max(min(up, splat(job.limit)), splat(-job.limit));
-}
-
-void clamped_swiglu(const ActivationJob& job, const float* x, const float* up, int64_t count,
-                    float* out) {
+// Rows of gate(x) * factor(clamp(up, limit)).
+template <class Gate, class Factor>
+void limited_row(const ActivationJob& job, const float* x, const float* up, int64_t count,
+                 float* out, Gate gate, Factor factor) {
+  const auto clamped = [&](Vf v) { return max(min(v, splat(job.limit)), splat(-job.limit)); };
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
-    store(out + i, clamped_gate(job, load(x + i)) * clamped_factor(job, load(up + i)));
+    store(out + i, gate(load(x + i)) * factor(clamped(load(up + i))));
   const int64_t left = count - i;
   if (left == 0) return;
-  store_some(out + i,
-             clamped_gate(job, load_some(x + i, left, 0)) *
-                 clamped_factor(job, load_some(up + i, left, 0)),
+  store_some(out + i, gate(load_some(x + i, left, 0)) * factor(clamped(load_some(up + i, left, 0))),
              left);
 }
 
@@ -101,7 +93,21 @@ void activate(const ActivationJob& job, const float* x, const float* up, int64_t
     case Activation::identity:
       return with([](Vf v) { return v; });
     case Activation::clamped_swiglu:
-      return clamped_swiglu(job, x, up, count, out);
+      return limited_row(
+          job, x, up, count, out,
+          [&](Vf v) {
+            const Vf gate = min(v, splat(job.limit));
+            return gate / (1.0f + exp(-job.alpha * gate));
+          },
+          [](Vf v) { return 1.0f + v; });
+    case Activation::clamped_silu:
+      return limited_row(
+          job, x, up, count, out, [&](Vf v) { return silu(min(v, splat(job.limit))); },
+          [](Vf v) { return v; });
+    case Activation::silu_clamped:
+      return limited_row(
+          job, x, up, count, out, [&](Vf v) { return min(silu(v), splat(job.limit)); },
+          [](Vf v) { return v; });
   }
 }
 

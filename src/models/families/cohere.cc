@@ -2,7 +2,8 @@
 // on one layer norm without bias, rope on neighbours, a multiplier of logits. The first may have
 // norms of each head's q and k (Command R+), the second has windows, and layers without one do not
 // rotate. Cohere2MoeForCausalLM: the second with experts from some layer on, and RMS norms where
-// config.json says so.
+// config.json says so. CohereCompassForCausalLM (North Micro): rope on halves, of each kind of
+// layers its own, or none.
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
@@ -30,7 +31,9 @@ constexpr LayoutDefaults kCohere2 = [] {
   return defaults;
 }();
 
-DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaults) {
+// `may_lack_scale`: logits are not multiplied where config.json does not say it.
+DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaults,
+                          bool may_lack_scale = false) {
   DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.rope = RopePairing::neighbours;
@@ -38,7 +41,9 @@ DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaul
   MlpBranch& mlp = spec.kinds.front().mlps.front();
   mlp.input = BranchInput::layer_input;
   mlp.norm = {};
-  spec.logit_multiplier = read_factor(config, "logit_scale", 0.0625);
+  constexpr const char* kScale = "logit_scale";
+  if (may_lack_scale && !config.has(kScale)) return spec;
+  spec.logit_multiplier = read_factor(config, kScale, 0.0625);
   return spec;
 }
 
@@ -132,12 +137,45 @@ DecoderSpec parse_cohere2_moe(const JsonFields& c) {
   return spec;
 }
 
+// The rope of each kind of layers: layers whose fields are null do not rotate.
+DecoderSpec parse_cohere_compass(const JsonFields& c) {
+  LayoutDefaults defaults = kCohere2;
+  defaults.rope_layers = "full_attention";
+  DecoderSpec spec = cohere_layout(c, defaults, true);
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  attention.rope = RopePairing::halves;
+  spec.ropes.push_back(parse_rope(c, {.head_dim = attention.head_dim,
+                                      .max_positions = spec.max_positions,
+                                      .default_theta = defaults.rope_theta,
+                                      .theta_key = nullptr,
+                                      .layers = "sliding_attention"}));
+  const auto turns = [&](const char* layers) {
+    return !c.has("rope_parameters") || !c.raw("rope_parameters").contains(layers) ||
+           !c.raw("rope_parameters")[layers].is_null();
+  };
+  const bool full_turns = turns("full_attention"), sliding_turns = turns("sliding_attention");
+  std::vector<int64_t> windows(spec.layers.size(), 0);
+  if (c.has("layer_types")) windows = read_windows(c, 4096, std::ssize(spec.layers));
+  std::vector<LayerAttention> layers;
+  for (int64_t window : windows) {
+    const bool rotates = window > 0 ? sliding_turns : full_turns;
+    layers.push_back({window, rotates ? std::optional<size_t>(window > 0 ? 1 : 0) : std::nullopt});
+  }
+  use_attention(spec, layers);
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> cohere_families() {
   return {{"CohereForCausalLM", "cohere", parse_cohere, {}},
           {"Cohere2ForCausalLM", "cohere2", parse_cohere2, {}},
-          {"Cohere2MoeForCausalLM", "cohere2_moe", parse_cohere2_moe, {}}};
+          {"Cohere2MoeForCausalLM", "cohere2_moe", parse_cohere2_moe, {}},
+          {"CohereCompassForCausalLM",
+           "cohere_compass_text",
+           parse_cohere_compass,
+           {"model.visual.*"},
+           {"cohere_compass"}}};
 }
 
 }  // namespace sluice

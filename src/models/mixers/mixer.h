@@ -59,6 +59,7 @@ std::unique_ptr<Mixer> make_mixer(const GatedDeltaNetSpec& spec, const MixerPlac
 std::unique_ptr<Mixer> make_mixer(const Mamba2Spec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const MambaSpec& spec, const MixerPlace& place);
 std::unique_ptr<Mixer> make_mixer(const ShortConvolutionSpec& spec, const MixerPlace& place);
+std::unique_ptr<Mixer> make_mixer(const SummaryAttentionSpec& spec, const MixerPlace& place);
 
 // Chooses where ranks divide the heads: evenly, or a KV head with its heads is one rank's, and
 // ranks have more of these or less. With fewer KV heads than ranks, several have the same one.

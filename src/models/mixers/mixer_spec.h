@@ -182,6 +182,75 @@ struct MlaSpec {
   }
 };
 
+// Keys that each stand for a window of tokens: values pooled by gates (PoolParams), both of which
+// are products of the input, then normed, and their last elements rotated by the window's first
+// position.
+struct SummarySpec {
+  int64_t tokens = 0;  // of a window
+  bool overlaps = false;
+  int64_t dim = 0;        // of a key
+  LinearSpec input;       // values, then gates
+  std::string bias = {};  // of gates: [tokens][their columns], without ".weight"
+  NormSpec norm = {};
+  size_t angles = 0;  // of the first positions of windows
+
+  int64_t columns() const { return overlaps ? 2 * dim : dim; }  // of values, and of gates
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.input, s.bias, s.norm);
+  }
+};
+
+// Chooses the windows that a token attends to, by summaries of its own.
+struct SummaryIndexerSpec {
+  int64_t heads = 0;
+  int64_t chosen = 0;  // the most
+  SummarySpec keys;
+  LinearSpec query;  // each one part: of the queries of lower rank, and of the input
+  LinearSpec weights;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.keys, s.query, s.weights);
+  }
+};
+
+// Attention of one KV head, whose keys are its values, to a window of tokens, and beside them to
+// summaries of windows (DeepSeek-V4). The last elements of keys and queries are rotated, and those
+// of outputs rotated back. Groups of heads' outputs are each multiplied by a matrix of their own,
+// then all together by one.
+struct SummaryAttentionSpec {
+  std::string name;
+  Dimension heads;  // of head_dim elements each
+  int64_t head_dim = 0;
+  int64_t window = 0;
+  int64_t query_rank = 0;
+  LinearSpec query_down;  // each one part
+  NormSpec query_norm = {};
+  LinearSpec query;
+  NormSpec head_norm = {};  // of each head's query, without a weight
+  LinearSpec key;
+  NormSpec key_norm = {};
+  std::string sinks;
+  size_t angles = 0;
+  size_t reversed_angles = 0;
+  int64_t groups = 0;  // of heads
+  int64_t group_rank = 0;
+  std::string group_output;  // [groups * group_rank, heads of a group]
+  LinearSpec output;         // one part
+  std::optional<SummarySpec> summaries = {};
+  std::optional<SummaryIndexerSpec> indexer = {};  // of them
+
+  Dimension group_rows() const;  // of group_output, which ranks divide as they do groups
+  MixerWidths widths(Rank rank) const;
+  void divide(Rank rank);
+  void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  template <class Self, class Visit>
+  static void fields(Self& s, Visit&& visit) {
+    visit(s.name, s.query_down, s.query_norm, s.query, s.head_norm, s.key, s.key_norm, s.sinks,
+          s.group_output, s.output, s.summaries, s.indexer);
+  }
+};
+
 // A causal convolution of the inputs by themselves, with the last width - 1 of them as its state.
 struct ConvolutionSpec {
   std::string name;
@@ -315,6 +384,6 @@ struct ShortConvolutionSpec {
 };
 
 using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaNetSpec, Mamba2Spec, MambaSpec,
-                               ShortConvolutionSpec>;
+                               ShortConvolutionSpec, SummaryAttentionSpec>;
 
 }  // namespace sluice

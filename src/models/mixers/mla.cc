@@ -4,49 +4,22 @@
 // one of values.
 #include <algorithm>
 
+#include "src/models/mixers/head_matrix.h"
 #include "src/models/mixers/mixer.h"
-#include "src/nn/weight_stream.h"
 
 namespace sluice {
 namespace {
 
 // The rows of all heads' keys, or values, among those of kv_up.
-class HeadRows : public Module {
- public:
-  HeadRows(const MlaSpec& spec, bool keys, const MixerPlace& place)
-      : Module(place.name(spec.kv_up) + (keys ? ".keys" : ".values")),
-        rows_(keys ? spec.nope_dim : spec.value_dim) {
-    const Dimension all = spec.head_rows(rows_);
-    heads_ = all.share(place.rank).count / rows_;
-    const View view{.first = keys ? 0 : spec.nope_dim,
-                    .group = rows_,
-                    .stride = spec.nope_dim + spec.value_dim};
-    weight_ = &add_param(make_matrix(
-        path() + ".weight", ParamRole::linear, WeightLayout::packed,
-        {{place.name(spec.kv_up) + ".weight", all.size, spec.rank, Shard::by_rows(all), view}},
-        place.rank));
-  }
-
-  // Calls Kernels::multiply_heads, wherever the weight is.
-  void multiply(const Kernels& kernels, Tensor x, int64_t x_step, HeadProduct product, Tensor y,
-                int64_t y_step, int64_t tail = 0) const {
-    HeadMatrices matrices{.weight = weight_->value, .heads = heads_, .rows = rows_, .tail = tail};
-    if (weight_->stream == nullptr)
-      return kernels.multiply_heads(x, x_step, matrices, product, y, y_step);
-    for (int64_t row = 0; row < weight_->rows;) {
-      const WeightTile tile = weight_->stream->tile(*weight_, row, kernels.stream());
-      matrices.weight = tile.weight;
-      matrices.first_row = tile.first_row;
-      kernels.multiply_heads(x, x_step, matrices, product, y, y_step);
-      row = tile.first_row + tile.weight.rows;
-    }
-  }
-
- private:
-  int64_t rows_;
-  int64_t heads_;  // of this rank
-  Param* weight_;
-};
+HeadMatrix::Rows head_rows(const MlaSpec& spec, bool keys) {
+  const int64_t rows = keys ? spec.nope_dim : spec.value_dim;
+  return {.source = spec.kv_up,
+          .all = spec.head_rows(rows),
+          .view = {.first = keys ? 0 : spec.nope_dim,
+                   .group = rows,
+                   .stride = spec.nope_dim + spec.value_dim},
+          .inputs = spec.rank};
+}
 
 // The products of an indexer, of which every rank has all.
 class Indexer : public Module {
@@ -135,8 +108,8 @@ class Mla final : public Mixer {
   Linear* query_;
   Linear* kv_down_;
   const Norm* kv_norm_;
-  const HeadRows* keys_;
-  const HeadRows* values_;
+  const HeadMatrix* keys_;
+  const HeadMatrix* values_;
   Linear* gate_ = nullptr;  // or none
   Linear* output_;
   const Indexer* indexer_ = nullptr;
@@ -165,8 +138,9 @@ Mla::Mla(const MlaSpec& spec, const MixerPlace& place)
   query_ = add(spec.query, all_queries.size, inputs, Shard::by_rows(all_queries));
   kv_down_ = add(spec.kv_down, spec.key_dim(), model.hidden_size, Shard::whole());
   kv_norm_ = add_norm(spec.kv_norm, spec.rank);
-  keys_ = &add_child<HeadRows>(spec, true, place);
-  values_ = &add_child<HeadRows>(spec, false, place);
+  const std::string kv_up = place.name(spec.kv_up);
+  keys_ = &add_child<HeadMatrix>(kv_up + ".keys", head_rows(spec, true), place);
+  values_ = &add_child<HeadMatrix>(kv_up + ".values", head_rows(spec, false), place);
   const Dimension all_values = spec.head_rows(spec.value_dim);
   const Dimension all_heads = spec.head_rows(1);
   if (!spec.gate.name.empty())

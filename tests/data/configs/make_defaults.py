@@ -15,7 +15,7 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config, Dots1Config, Ernie4_5_MoeConfig,
                           Glm4MoeConfig, GraniteMoeConfig, HunYuanMoEV1Config, Lfm2MoeConfig, MiniMaxM2Config, MixtralConfig,
                           OlmoeConfig, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, DeepseekV2Config,
-                          DeepseekV3Config, DeepseekV32Config, Glm4MoeLiteConfig, GlmMoeDsaConfig, GptOssConfig, Llama4TextConfig, Mistral4Config, PhimoeConfig,
+                          DeepseekV3Config, DeepseekV32Config, DeepseekV4Config, CohereCompassTextConfig, Glm4MoeLiteConfig, GlmMoeDsaConfig, GptOssConfig, Llama4TextConfig, Mistral4Config, PhimoeConfig,
                           AriaTextConfig, BailingHybridConfig, BioGptConfig, BitNetConfig, CodeGenConfig, CwmConfig, DbrxConfig, ExaoneConfig, FlexOlmoConfig, FlintConfig, Gemma4UnifiedTextConfig, KimiLinearConfig,
                           Kolibri1Config, LagunaConfig, Lfm3Config, MiMoV2FlashConfig, OlmoHybridConfig, OpenAIGPTConfig,
                           GPTBigCodeConfig,
@@ -31,6 +31,7 @@ from transformers.models.paddleocr_vl.configuration_paddleocr_vl import PaddleOC
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
+from transformers.models.step3p7.configuration_step3p7 import Step3p7TextConfig
 from transformers.models.qwen3_vl_moe.configuration_qwen3_vl_moe import Qwen3VLMoeTextConfig
 
 # Under the first name that a class has.
@@ -40,7 +41,7 @@ KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner", "ffn
         ("hidden_act", "hidden_activation", "activation_function", "activation"), ("tie_word_embeddings",), ("sliding_window",),
         ("attention_bias", "use_qkv_bias", "use_bias", "enable_bias"), ("attention_out_bias",), ("mlp_bias",),
         ("rope_parameters",), ("use_parallel_residual", "parallel_attn"))
-CLASSES = {"ApertusForCausalLM": ApertusConfig, "ArceeForCausalLM": ArceeConfig, "BloomForCausalLM": BloomConfig,
+CLASSES = {"ApertusForCausalLM": ApertusConfig, "Step3p5ForCausalLM": Step3p7TextConfig, "CohereCompassForCausalLM": CohereCompassTextConfig, "ArceeForCausalLM": ArceeConfig, "BloomForCausalLM": BloomConfig,
            "Cohere2ForCausalLM": Cohere2Config, "CohereForCausalLM": CohereConfig, "Gemma2ForCausalLM": Gemma2Config,
            "Gemma3ForCausalLM": Gemma3TextConfig, "Gemma4ForCausalLM": Gemma4TextConfig, "GemmaForCausalLM": GemmaConfig,
            "GraniteForCausalLM": GraniteConfig, "Ministral3ForCausalLM": Ministral3Config, "Olmo2ForCausalLM": Olmo2Config,
@@ -81,6 +82,12 @@ LATENT_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_lay
                "qk_rope_head_dim", "v_head_dim", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
                "n_shared_experts", "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "first_k_dense_replace",
                "rope_parameters", "index_topk", "index_head_dim", "index_n_heads")
+# Models with attention to summaries of windows.
+SUMMARIES = {"DeepseekV4ForCausalLM": DeepseekV4Config}
+SUMMARY_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim", "q_lora_rank", "max_position_embeddings",
+                "rms_norm_eps", "tie_word_embeddings", "sliding_window", "o_groups", "o_lora_rank", "index_n_heads", "index_head_dim",
+                "index_topk", "hc_mult", "hc_sinkhorn_iters", "hc_eps", "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok",
+                "routed_scaling_factor", "swiglu_limit", "compress_rates", "layer_types", "mlp_layer_types", "rope_parameters")
 # Classes of language models in wrappers that share a family with another class, by their model_type.
 TEXT_TYPES = {cls.model_type: cls for cls in (Qwen2VLTextConfig, Qwen2_5_VLTextConfig, Qwen3VLTextConfig, Qwen3VLMoeTextConfig, Emu3TextConfig,
                                             Glm4vTextConfig, GlmOcrTextConfig, HunYuanVLTextConfig, PaddleOCRTextConfig)}
@@ -101,6 +108,7 @@ FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_e
          "Cohere2MoeForCausalLM": {"use_parallel_residual": True, "eps": 1e-5}, "GPTNeoForCausalLM": {"windows": [0, 256] * 12},
          "MellumForCausalLM": {"sliding_window": None},  # no layer has one
          "LagunaForCausalLM": {"sliding_window": None},
+         "CohereCompassForCausalLM": {"use_parallel_residual": True, "sliding_window": None},
          "Cohere2ForCausalLM": {"use_parallel_residual": True}, "CohereForCausalLM": {"use_parallel_residual": True},
          "Dots1ForCausalLM": {"sliding_window": None},  # max_window_layers are all
          "FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
@@ -185,7 +193,8 @@ ropes |= {name: rope_without_theta(*of) for name, of in HYBRIDS.items() if name 
 print(json.dumps({"transformers": transformers.__version__,
                   "classes": {name: defaults(name, cls(**GIVEN.get(name, {}))) for name, cls in CLASSES.items()},
                   "text_types": {name: defaults(name, cls()) for name, cls in TEXT_TYPES.items()},
-                  "ropes_without_theta": {name: rope for name, rope in ropes.items() if rope and len(rope) > 1},
+                  "ropes_without_theta": {name: rope for name, rope in ropes.items() if rope and len(rope) > 1 and rope.get("rope_theta", 0) is not None},
                   "latents": {name: {key: getattr(cls(), key) for key in LATENT_KEYS if hasattr(cls(), key)}
                               for name, cls in LATENTS.items()},
+                  "summaries": {name: {key: getattr(cls(), key) for key in SUMMARY_KEYS} for name, cls in SUMMARIES.items()},
                   "hybrids": {name: hybrid(*of) for name, of in HYBRIDS.items()}}, indent=1))

@@ -232,10 +232,19 @@ class MirroredKernels final : public Kernels {
     p.alibi_slopes = read(m, params.alibi_slopes);
     p.sinks = read(m, params.sinks);
     p.chosen.positions = const_cast<int32_t*>(m.read(p.chosen.positions, q.rows * p.chosen.most));
-    const KvRows uploaded = upload({&rows, 1}, q.rows).front();
+    std::vector<KvRows> groups{rows};
+    if (params.more != nullptr) groups.push_back(*params.more->rows);
+    const std::span<const KvRows> uploaded = upload(groups, q.rows);
+    MoreKeys more;
+    if (params.more != nullptr) {
+      more = {m.read(params.more->cache), &uploaded[1], params.more->chosen};
+      more.chosen.positions =
+          const_cast<int32_t*>(m.read(more.chosen.positions, q.rows * more.chosen.most));
+      p.more = &more;
+    }
     q = m.read(q);
     out = m.write(out);
-    m.run([&] { kernels_.paged_attention(q, c, uploaded, p, out); });
+    m.run([&] { kernels_.paged_attention(q, c, uploaded[0], p, out); });
   }
   void rope_store_attend(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
                          Tensor sin, const KvCache& cache, const KvRows& rows,
@@ -300,6 +309,36 @@ class MirroredKernels final : public Kernels {
     const StateRows s = write(m, state, rows);
     m.run([&] { kernels_.causal_conv(x, p, s, y); });
   }
+  void pool(Tensor values, Tensor gates, const PoolParams& params, const StateRows& state,
+            Tensor out) const override {
+    Mirror m;
+    PoolParams p = params;
+    p.bias = m.read(params.bias, params.tokens * gates.cols);
+    values = m.read(values);
+    gates = m.read(gates);
+    const int64_t rows = out.rows;
+    out = m.write(out);
+    const StateRows s = write(m, state, rows);
+    m.run([&] { kernels_.pool(values, gates, p, s, out); });
+  }
+  void read_streams(Tensor streams, const StreamMix& mix, Tensor logits,
+                    Tensor out) const override {
+    Mirror m;
+    StreamMix on_device = mix;
+    on_device.scales = m.read(mix.scales, 3);
+    on_device.biases = m.read(mix.biases, logits.cols);
+    streams = m.read(streams);
+    logits = m.write(logits);
+    out = m.write(out);
+    m.run([&] { kernels_.read_streams(streams, on_device, logits, out); });
+  }
+  void write_streams(Tensor x, Tensor weights, Tensor streams) const override {
+    Mirror m;
+    x = m.read(x);
+    weights = m.read(weights);
+    streams = m.write(streams);
+    m.run([&] { kernels_.write_streams(x, weights, streams); });
+  }
   void decay(Tensor steps, const DecayParams& params, Tensor decays) const override {
     Mirror m;
     DecayParams p = params;
@@ -337,6 +376,11 @@ class MirroredKernels final : public Kernels {
     RouterParams p = params;
     p.bias = m.read(params.bias, logits.cols);
     p.factors = m.read(params.factors, logits.cols);
+    if (params.table != nullptr) {
+      p.table =
+          m.read(params.table, (1 + *std::ranges::max_element(params.ids)) * int64_t{params.top_k});
+      p.ids = {m.read(params.ids.data(), std::ssize(params.ids)), params.ids.size()};
+    }
     const int64_t count = logits.rows * params.top_k;
     const ExpertChoices o{m.write(out.experts, count), m.write(out.weights, count)};
     logits = m.read(logits);
