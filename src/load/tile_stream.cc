@@ -251,10 +251,12 @@ bool TileStream::await(uint32_t tile) {
   next_tile();  // passes over what is not wanted: that needs no slot
   window_.seek(tile);
   if (window_.next() == tile) choice_of(plan_.tensor_of_tile(tile)) = Choice::wanted;
+  bool is_exchanged = false;
   while (pump()) {
     const SweepWindow::Entry* e = window_.wanted();
     if (e != nullptr && is_to_exchange(*e)) {
       if (!exchange(*e)) return false;
+      is_exchanged = true;
       continue;
     }
     if (e != nullptr && e->state == SweepWindow::State::ready) {
@@ -264,8 +266,11 @@ bool TileStream::await(uint32_t tile) {
     if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted in the middle of a pass");
     const bool is_encoded = e != nullptr && e->state != SweepWindow::State::reading;
     const bool encodes = is_encoded || fetcher_.in_flight() == 0;
-    if (!(encodes ? take_encoded(true) : receive(fetcher_.wait()))) return false;
+    if (!(encodes ? take_encoded(true) : receive(fetcher_.wait()))) break;
   }
+  // The others do not exchange them again.
+  if (is_exchanged)
+    fail(ErrorKind::runtime, "a file failed while ranks exchanged rows of it; begin the run again");
   return false;
 }
 

@@ -85,11 +85,11 @@ MODELS = {
                                     rope_parameters={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32,
                                                      "beta_fast": 32, "beta_slow": 1}),
     "dots3_note": Dots3NoteTextConfig(**{k: v for k, v in LATENT.items() if k != "first_k_dense_replace"} | {"num_hidden_layers": 3, "head_dim": 20},
-                                      mlp_layer_types=["dense", "sparse", "sparse"], n_group=2, topk_group=1, index_topk=13, sliding_window=16,
+                                      mlp_layer_types=["dense", "dense", "sparse"], n_group=2, topk_group=1, index_topk=13, sliding_window=16,
                                       shared_experts_intermediate_size=16, routed_scaling_factor=1.5,
                                       layer_types=["indexed_attention", "sliding_attention", "full_attention"],
                                       swa_num_attention_heads=4, swa_num_key_value_heads=4, swa_q_lora_rank=20, swa_kv_lora_rank=24,
-                                      swa_head_dim=18, swa_qk_nope_head_dim=12, swa_v_head_dim=10, use_dsa=None),
+                                      swa_head_dim=20, swa_qk_nope_head_dim=12, swa_v_head_dim=10, use_dsa=None),
     "exaone": ExaoneConfig(**GROUPED, layer_norm_epsilon=1e-4),
     "exaone_moe": ExaoneMoeConfig(**ROUTED, num_experts=4, sliding_window=16, sliding_window_pattern=2, n_group=2, topk_group=1),
     "falcon_alibi": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, multi_query=False, bias=True,
@@ -348,7 +348,7 @@ def publish(name, config, folder):
 
 
 LENGTHS, NEW = (9, 40), 24
-FIRST_SEEDS = {"mamba": 9, "gguf_qwen3_5": 15, "lara_mini": 1349, "dots3_note": 49}  # with those before, one token's logits are much further from float32's than all others
+FIRST_SEEDS = {"mamba": 9, "gguf_qwen3_5": 15, "lara_mini": 1349, "dots3_note": 43}  # with those before, one token's logits are much further from float32's than all others
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
 IN_CHUNKS = {"falcon_h1", "gguf_lfm2_moe", "gguf_mamba2", "gguf_qwen3_5", "gguf_qwen3_next", "kimi_linear", "lara_mini", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "minimax", "nemotron_h", "olmo_hybrid", "qwen3_5",
              "qwen3_5_moe"}  # in float32 transformers' sums over chunks are further from float64's
