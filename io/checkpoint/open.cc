@@ -390,9 +390,12 @@ std::string part_name(int rank, size_t part, std::string_view type) {
 }
 
 bool is_cut(const fs::path& directory, std::string_view type) {
-  return std::ranges::any_of(other_files(directory), [&](const std::string& name) {
-    return name.starts_with("model-rank-") && name.ends_with(type);
-  });
+  std::error_code error;
+  return std::ranges::any_of(fs::directory_iterator(directory, error),
+                             [&](const fs::directory_entry& entry) {
+                               const std::string name = entry.path().filename().string();
+                               return name.starts_with("model-rank-") && name.ends_with(type);
+                             });
 }
 
 // Refuses files that are cut for another number of ranks; a rank's host may have no others.

@@ -127,6 +127,9 @@ fs::path in_directory(const fs::path& directory) {
   std::vector<std::string> files;
   for (fs::directory_iterator at(directory, fault), end; !fault && at != end; at.increment(fault))
     files.push_back(at->path().filename().string());
+  // Those of a model that is cut for ranks, each of which opens its own.
+  if (std::ranges::any_of(files, [](const auto& f) { return f.starts_with("model-rank-"); }))
+    return directory;
   std::ranges::sort(files);
   const std::vector<GgufChoice> choices = gguf_choices(files);
   if (choices.empty()) return directory;

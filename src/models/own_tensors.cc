@@ -27,6 +27,7 @@ void read_own_tensors(CausalLM& root) {
     for (Piece* piece : pieces) {
       const int64_t outputs = piece->vector ? piece->cut.cols : piece->cut.rows;
       piece->view.first = first;
+      piece->view.stored = 0;
       piece->view.group = piece->view.stride = std::max<int64_t>(outputs, 1);
       piece->rows = piece->cut.rows;
       piece->cols = piece->cut.cols;

@@ -92,6 +92,7 @@ class Division {
         const double before = best[stage][begin].filled;
         if (before == kImpossible || !may_begin_[begin]) continue;
         for (size_t end = begin + 1; end <= layers; ++end) {
+          if (this->bytes(stage, begin, end) == 0) continue;  // layers that do nothing
           Best& now = best[stage + 1][end];
           const double filled = std::max(before, this->filled(stage, begin, end));
           if (filled < now.filled) now = {filled, begin};
@@ -174,8 +175,10 @@ void add_stages(const DecoderSpec& spec, const Stage& stage, ModulesElsewhere& m
         {spec.embedding, spec.input_projection, spec.embedding_norm.name, spec.positions});
     if (const auto& inputs = spec.layer_inputs)
       modules.insert({inputs->table, inputs->projection, inputs->norm.name});
+    if (spec.altup) modules.insert(spec.altup->entries.begin(), spec.altup->entries.end());
   }
   if (!stage.is_last()) {
+    if (spec.altup) modules.insert(spec.altup->exits.begin(), spec.altup->exits.end());
     const StreamMixSpec& mix = spec.streams.last;
     modules.insert(
         {spec.norm.name, spec.output_projection, spec.head, mix.logits, mix.scales, mix.biases});

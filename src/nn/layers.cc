@@ -193,7 +193,8 @@ Embedding::Embedding(std::string path, const std::string& source, const Dimensio
   if (stored > 0 && stored < rows.size) {
     check(rank.size == 1, "a table that lacks rows is one rank's");
     pieces = {{tensor, stored, size}};
-    while (stored++ < rows.size) pieces.push_back({tensor, 1, size});
+    while (stored++ < rows.size)
+      pieces.push_back({.source = tensor, .rows = 1, .cols = size, .view = {.again = true}});
   }
   table_ =
       &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout, pieces, rank));

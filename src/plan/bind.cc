@@ -178,7 +178,7 @@ std::vector<Interval> intervals_of(const Binding& binding, std::span<const uint3
 }
 
 // Empty when the pieces of one matrix, or vector, have each of its outputs once, as far as they
-// have any. One parameter may have an output several times.
+// have any.
 std::string cover_fault(const Binding& binding, const Claims& claims,
                         std::span<const uint32_t> claimed, int64_t outputs,
                         const ModelFiles& files) {
@@ -192,14 +192,14 @@ std::string cover_fault(const Binding& binding, const Claims& claims,
       claimed, [&](uint32_t t) { return piece_of(binding, t).view.stored > 0; });
   if (!has_more) intervals.push_back({outputs, outputs, claimed.front()});
   for (const Interval& next : intervals) {
-    const bool again = binding.tensors[before.tensor].param == binding.tensors[next.tensor].param;
-    if (next.begin < before.end && !again)
+    if (piece_of(binding, next.tensor).view.again) continue;
+    if (next.begin < before.end)
       return fmt::format("{} is claimed by both {} and {}", name, path(before.tensor),
                          path(next.tensor));
     if (next.begin > before.end)
       return fmt::format("outputs {} to {} of {} are not part of a {} with this {}", before.end,
                          next.begin - 1, name, files.architecture, files.config_name);
-    before = {next.begin, std::max(before.end, next.end), next.tensor};
+    before = next;
   }
   return {};
 }

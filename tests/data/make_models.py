@@ -199,7 +199,7 @@ MODELS = {
                              full_attn_alpha_factor=1.5, full_attn_beta_factor=0.8, linear_attn_alpha_factor=1.2, mlp_alpha_factor=1.3,
                              mlp_beta_factor=0.9, layer_types=["linear_attention", "full_attention", "linear_attention"]),
     "mixtral": MixtralConfig(**SMALL | {"intermediate_size": 40}, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
-    "mllama": MllamaTextConfig(**GROUPED | {"num_hidden_layers": 3}, cross_attention_layers=[1], rope_parameters={
+    "mllama": MllamaTextConfig(**GROUPED | {"num_hidden_layers": 3}, cross_attention_layers=[2], rope_parameters={
         "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32}),
     "mpt": MptConfig(**COMMON, d_model=24, n_layers=2, n_heads=3, max_seq_len=256, attn_config={"clip_qkv": 1.5}),

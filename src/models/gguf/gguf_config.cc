@@ -287,6 +287,12 @@ void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
     fail(ErrorKind::refused, "{}: {} is false, which is not supported", fields.where(), causal);
 }
 
+// Returns how many tokens the tokenizer has.
+int64_t tokens_of(const io::GgufHeader& header) {
+  const auto tokens = header.arrays.find("tokenizer.ggml.tokens");
+  return tokens == header.arrays.end() ? 0 : static_cast<int64_t>(tokens->second.count);
+}
+
 }  // namespace
 
 bool has_in_a_layer(const io::GgufCheckpoint& checkpoint, std::string_view rest) {
@@ -323,7 +329,7 @@ const GgufArchitecture& find_gguf_architecture(const io::GgufCheckpoint& checkpo
 }
 
 Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint& checkpoint,
-                 const RopeFactors& factors) {
+                 const RopeFactors& factors, int ranks) {
   const JsonFields fields(checkpoint.header.values,
                           io::printable(checkpoint.header.file.path.string()));
   const std::string prefix = std::string(architecture.name) + ".";
@@ -358,7 +364,7 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   set_layer_config(fields, architecture, checkpoint.header, config);
   // Converters do not agree on vocab_size; the table's rows are what there is.
   if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
-    config["vocab_size"] = table->shape.rows();
+    config["vocab_size"] = ranks == 1 ? table->shape.rows() : tokens_of(checkpoint.header);
   if (config.contains("num_hidden_layers"))
     config["num_hidden_layers"] = own_layers(fields, std::string(architecture.name));
   for (const GgufWidth& row : architecture.widths) set_width(checkpoint, row, config);

@@ -42,7 +42,8 @@ class GgufSource : public ModelSource {
     const io::CheckpointIndex index = this->index();
     return gguf_config(architecture_, checkpoint_,
                        {.short_ones = read_floats(index, "rope_factors_short.weight"),
-                        .long_ones = read_floats(index, "rope_factors_long.weight")});
+                        .long_ones = read_floats(index, "rope_factors_long.weight")},
+                       ranks_);
   }
   std::optional<Json> generation_config() const override { return std::nullopt; }
   SourceFacts facts() const override;
