@@ -221,7 +221,7 @@ void check_decay(const Tensor& steps, const DecayParams& params, const Tensor& d
 }
 
 void check_slope_decays(const DecaySlopes& slopes, const Tensor& decays) {
-  check_same_shape(decays, decays);
+  check_activations(decays);
   check(slopes.first >= 0 && slopes.first + decays.cols <= slopes.heads,
         "slope_decays: columns of the heads");
 }

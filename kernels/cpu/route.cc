@@ -106,12 +106,16 @@ void mix_sparsely(const float* logits, int64_t experts, const RouterParams& para
   }
 }
 
-// The experts of a row's token, as a table has them. What is none's number is the nearest one's.
+// The experts of a row's token, as a table has them. What is none's number is the nearest one's;
+// one that is there already stands for the next that is not.
 void look_up(const RouterParams& params, int64_t row, int64_t experts, int32_t* out) {
   const float* of_token = params.table + params.ids[static_cast<size_t>(row)] * params.top_k;
   const auto last = static_cast<float>(experts - 1);
-  for (int64_t i = 0; i < params.top_k; ++i)
+  for (int64_t i = 0; i < params.top_k; ++i) {
     out[i] = static_cast<int32_t>(of_token[i] >= 0 ? std::min(of_token[i], last) : 0);
+    while (std::find(out, out + i, out[i]) != out + i)
+      out[i] = static_cast<int32_t>((out[i] + 1) % experts);
+  }
 }
 
 }  // namespace

@@ -96,13 +96,22 @@ __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uin
   __syncthreads();
 }
 
-// The experts of the row's token, as a table has them. What is none's number is the nearest one's.
+// The experts of the row's token, as a table has them. What is none's number is the nearest one's;
+// one that is there already stands for the next that is not.
 __device__ inline void look_up(const RouteArgs& a, int32_t* chosen) {
   const int top_k = static_cast<int>(a.params.top_k);
   const float* of_token = a.params.table + int64_t{a.params.ids.data()[blockIdx.x]} * top_k;
   const auto last = static_cast<float>(a.experts - 1);
   for (int i = static_cast<int>(threadIdx.x); i < top_k; i += kLanes)
     chosen[i] = static_cast<int32_t>(of_token[i] >= 0 ? fminf(of_token[i], last) : 0);
+  __syncthreads();
+  for (int i = 1; i < top_k && threadIdx.x == 0; ++i) {
+    for (int j = 0; j < i;) {
+      const bool again = chosen[j] == chosen[i];
+      if (again) chosen[i] = (chosen[i] + 1) % a.experts;
+      j = again ? 0 : j + 1;
+    }
+  }
   __syncthreads();
 }
 

@@ -91,9 +91,13 @@ void ReferenceKernels::route(Tensor logits, const RouterParams& params,
     order.resize(static_cast<size_t>(params.top_k));
     const float* of_token = params.table;
     if (of_token != nullptr) of_token += params.ids[static_cast<size_t>(r)] * params.top_k;
-    for (size_t i = 0; i < order.size() && of_token != nullptr; ++i)
+    for (size_t i = 0; i < order.size() && of_token != nullptr; ++i) {
       order[i] =
           static_cast<int32_t>(std::clamp(of_token[i], 0.0F, static_cast<float>(logits.cols - 1)));
+      const auto end = order.begin() + static_cast<long>(i);
+      while (std::find(order.begin(), end, order[i]) != end)
+        order[i] = static_cast<int32_t>((order[i] + 1) % logits.cols);
+    }
     std::ranges::sort(order);
     float sum = 0;
     for (int32_t e : order) sum += scores[static_cast<size_t>(e)];

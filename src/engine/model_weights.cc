@@ -68,9 +68,11 @@ void ModelWeights::fill_all(const FillOptions& options, LoadProgress& progress) 
   for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, t.name(), t.stats);
   if (report_.fastest && report_.io.bytes_direct == report_.io.bytes_read)
     options_.read = *report_.fastest;
-  sweep_ranks_ = options_.ranks != nullptr && options_.ranks->sweeps_are_alike()
-                     ? &options_.ranks->group()
-                     : nullptr;
+  // A measurement ends on each rank by itself, so that none may wait for another in it.
+  sweep_ranks_ =
+      options_.ranks != nullptr && options_.ranks->sweeps_are_alike() && !options.max_quant_error
+          ? &options_.ranks->group()
+          : nullptr;
   options_.ranks = nullptr;  // only a load has them
   open_streams();
   if (stream_ && options.max_quant_error) measure_streamed();

@@ -286,13 +286,15 @@ std::span<std::byte> bytes_of(const Tensor& rows) {
 
 }  // namespace
 
-// Does something with bytes of the model's memory, some after others where they go through the
-// pinned memory of the logits, as the device has its own memory.
+// Does something with bytes of the model's memory, kPassedBytes at a time where they go through the
+// pinned memory of the logits, as the device has its own memory. Logits differ in size from stage
+// to stage.
 template <class Work>
 void Runner::through_host(std::span<std::byte> bytes, const Work& work) {
   const std::span<std::byte> through =
       device_.has_own_memory() ? logits_host_.bytes() : std::span<std::byte>();
-  const size_t most = through.empty() ? bytes.size() : through.size();
+  const size_t most =
+      through.empty() ? bytes.size() : std::min<size_t>(through.size(), kPassedBytes);
   for (; !bytes.empty(); bytes = bytes.subspan(std::min(most, bytes.size()))) {
     const std::span<std::byte> part = bytes.first(std::min(most, bytes.size()));
     work(part, through.empty() ? part : through.first(part.size()));
@@ -471,7 +473,10 @@ void Runner::copy_row(Tensor hidden, int64_t row, std::span<float> to) {
     message_.put(RankCommand::row);
     message_.put(row_number(hidden) + row);
     groups_.all.tell(message_.bytes());
-    return groups_.all.receive(first_of_last(), bytes);
+    const size_t most = device_.has_own_memory() ? kPassedBytes : bytes.size();
+    for (size_t at = 0; at < bytes.size(); at += most)
+      groups_.all.receive(first_of_last(), bytes.subspan(at, std::min(most, bytes.size() - at)));
+    return;
   }
   std::byte* end = bytes.data();
   const std::span<std::byte> from(hidden.rows_from(row, 1).data, bytes.size());

@@ -361,16 +361,27 @@ void copy_units(const Part& part, int64_t row, Copier& copier) {
   }
 }
 
+// Returns the tensor as the GGUF file has it; null: it is none of the file's.
+const io::StoredTensor* find_in(const io::GgufCheckpoint& gguf, const io::StoredTensor& tensor) {
+  const auto found = std::ranges::find_if(gguf.tensors, [&](const io::StoredTensor& t) {
+    return t.file == tensor.file && t.offset == tensor.offset;
+  });
+  return found == gguf.tensors.end() ? nullptr : &*found;
+}
+
 // Names a tensor as the GGUF file does, which may have more or fewer dimensions of 1 than the
 // tensor that it is part of.
 io::TensorToWrite as_in_gguf(io::TensorToWrite part, const io::StoredTensor& whole,
                              const io::GgufCheckpoint& gguf) {
-  const auto in_file = std::ranges::find_if(gguf.tensors, [&](const io::StoredTensor& t) {
-    return t.file == whole.file && t.offset == whole.offset;
-  });
-  check(in_file != gguf.tensors.end(), "a tensor of the GGUF file");
+  const io::StoredTensor* in_file = find_in(gguf, whole);
+  check(in_file != nullptr, "a tensor of the GGUF file");
   part.name = in_file->name;
   if (in_file->shape == whole.shape) return part;
+  if (in_file->shape.size() == 3 && whole.shape.size() == 2) {  // matrices below one another
+    const int64_t rows = in_file->shape[1];
+    part.shape = {part.shape[0] / rows, rows, part.shape[1]};
+    return part;
+  }
   std::vector<int64_t> sizes;
   for (int d = 0; d < whole.shape.size() && d < part.shape.size(); ++d)
     if (whole.shape[d] != 1) sizes.push_back(part.shape[d]);
@@ -409,6 +420,9 @@ void write_sharded_state(Model& model, const io::CheckpointIndex& index,
                          std::span<std::byte> block, const std::stop_token& stop) {
   const ReadPlan plan = lay_out(model, index, {}, Origin::checkpoint);
   std::vector<RankTensor> tensors = tensors_of(plan, model, index, gguf != nullptr);
+  if (gguf != nullptr)  // some are numbers of the metadata, which each file has
+    std::erase_if(tensors,
+                  [&](const RankTensor& t) { return find_in(*gguf, t.stored()) == nullptr; });
   const std::span<std::byte> written = block.first(block.size() / 2);
   Copier copier(index, block.subspan(written.size()), stop);
   const auto described = [&](size_t i) {

@@ -44,7 +44,7 @@ Widths widths(const DecoderSpec& spec, Rank rank) {
   w.residual = padded(spec.stream_columns());  // a linear layer's output is whole panels wide
   w.normed = padded(spec.hidden_size);
   const int64_t streams = spec.streams.count;
-  if (streams > 1) w.stream_weights = padded(streams * (2 + streams));
+  if (spec.streams.last.exists()) w.stream_weights = padded(streams * (2 + streams));
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       if (mixer.input == BranchInput::layer_input) w.beside = w.normed;

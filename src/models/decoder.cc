@@ -620,9 +620,12 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
   WorkspaceNeeds needs{max_rows, spec_.stream_columns()};
   needs.grouped = grouped_weights_;
   for (const LayerSpec& layer : spec_.kinds) {
-    for (const MixerBranch& mixer : layer.mixers)
-      std::visit([&](const auto& held) { held.add_workspace(rank_, needs); }, mixer.mixer);
+    for (const MixerBranch& branch : layer.mixers) {
+      std::visit([&](const auto& held) { held.add_workspace(rank_, needs); }, branch.mixer);
+      needs.max_cols = std::max(needs.max_cols, branch.input_gate.rank);
+    }
     for (const MlpBranch& branch : layer.mlps) {
+      needs.max_cols = std::max(needs.max_cols, branch.input_gate.rank);
       each<MlpSpec>(branch, [&](const MlpSpec& mlp) {
         needs.max_cols = std::max(needs.max_cols, mlp.width.size);
       });

@@ -28,6 +28,7 @@ void read_own_tensors(CausalLM& root) {
       const int64_t outputs = piece->vector ? piece->cut.cols : piece->cut.rows;
       piece->view.first = first;
       piece->view.stored = 0;
+      piece->view.again = false;
       piece->view.group = piece->view.stride = std::max<int64_t>(outputs, 1);
       piece->rows = piece->cut.rows;
       piece->cols = piece->cut.cols;

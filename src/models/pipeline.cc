@@ -31,6 +31,7 @@ Bytes bytes_of(const DecoderSpec& spec, const io::CheckpointIndex* index) {
     places.emplace(layer_path(spec, i), &bytes.layers[i]);
   const std::string& table = spec.embedding_from_head ? spec.head : spec.embedding;
   places.emplace(table, &bytes.embedding);
+  if (spec.layer_inputs) places.emplace(spec.layer_inputs->table, &bytes.embedding);
   if (spec.has_head && !spec.tie_word_embeddings) places.emplace(spec.head, &bytes.head);
   for (const io::StoredTensor& tensor : index->tensors()) {
     for (size_t end = tensor.name.find('.'); end != std::string::npos;

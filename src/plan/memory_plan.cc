@@ -215,7 +215,8 @@ int64_t part_stride(const CausalLM& model) {
 }
 
 uint64_t logits_bytes(const CausalLM& model, int64_t rows) {
-  const uint64_t all = part_of_logits(model, rows);
+  uint64_t all = part_of_logits(model, rows);
+  if (model.stage().all.size() > 1) all = std::max(all, kPassedBytes);
   if (model.rank().size == 1) return all;
   return all + static_cast<uint64_t>(rows * part_stride(model)) * sizeof(float);
 }

@@ -84,6 +84,8 @@ uint64_t rope_bytes(const WorkspaceNeeds& needs);
 // Bytes of `rows` rows of logits, with room behind them for the likeliest token of each row and its
 // kTopTokens largest logits.
 uint64_t logits_bytes(const CausalLM& model, int64_t rows);
+// Stages of a pipeline pass their rows on in such parts, which the logits' memory has room for.
+inline constexpr uint64_t kPassedBytes = 64 * KiB;
 // The offset of this rank's part of the logits in these bytes, if there are several ranks; and the
 // columns from one of its rows to the next.
 uint64_t part_of_logits(const CausalLM& model, int64_t rows);

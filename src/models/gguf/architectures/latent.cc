@@ -86,6 +86,17 @@ Rows latent_decoders() {
   all[1].values.push_back({"topk_method", R"("group_limited_greedy")"});
   all[1].scores = all[2].scores = GgufScores::softmax;
   all[4].flags = {{"attention.indexer.types", "indexer_types", "full", "shared"}};
+  all[4].derive = [](const JsonFields&, Json& config) {
+    // Files of GLM-5.2 and later have no types; llama.cpp knows them by their context.
+    if (config.contains("indexer_types") || config.value("max_position_embeddings", 0) < 1 << 20)
+      return;
+    config["index_topk_freq"] = 4;
+    config["index_skip_topk_offset"] = 3;
+  };
+  // Mistral Large 3 under the name of DeepSeek-V2.
+  GgufArchitecture& large = *all.insert(all.begin(), all[2]);
+  large.name = "deepseek2";
+  large.only_with = "attention.temperature_scale";
   all.push_back(
       {"minicpm3", "MiniCPM3ForCausalLM", "minicpm3", latent_keys({}), latent_names(), {}});
   for (GgufArchitecture& a : all) {
