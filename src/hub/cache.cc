@@ -127,7 +127,7 @@ fs::path in_directory(const fs::path& directory) {
   std::vector<std::string> files;
   for (fs::directory_iterator at(directory, fault), end; !fault && at != end; at.increment(fault))
     files.push_back(at->path().filename().string());
-  // Those of a model that is cut for ranks, each of which opens its own.
+  // Ranks that a model is cut for open a file each.
   if (std::ranges::any_of(files, [](const auto& f) { return f.starts_with("model-rank-"); }))
     return directory;
   std::ranges::sort(files);

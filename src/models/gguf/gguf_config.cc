@@ -364,8 +364,13 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   set_layer_types(fields, architecture, checkpoint.header, config);
   set_layer_config(fields, architecture, checkpoint.header, config);
   // Converters do not agree on vocab_size; the table's rows are what there is.
-  if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
-    config["vocab_size"] = ranks == 1 ? table->shape.rows() : tokens_of(checkpoint.header);
+  if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"); ranks == 1) {
+    if (table != nullptr) config["vocab_size"] = table->shape.rows();
+  } else if (const int64_t tokens = tokens_of(checkpoint.header); tokens > 0) {
+    config["vocab_size"] = tokens;
+  } else if (const std::string size = prefix + "vocab_size"; fields.has(size.c_str())) {
+    config["vocab_size"] = fields.raw(size.c_str());
+  }
   if (config.contains("num_hidden_layers"))
     config["num_hidden_layers"] = own_layers(fields, std::string(architecture.name));
   for (const GgufWidth& row : architecture.widths) set_width(checkpoint, row, config);
