@@ -35,10 +35,9 @@ double activated(Activation activation, const float* values, double x) {
       return 1 / (1 + std::exp(-x));
     case Activation::softplus:
       return softplus(x);
-    default:
+    default:  // identity; those with limits are elsewhere
       return x;
   }
-  return x;
 }
 
 // The value of an activation that has a limit.

@@ -21,7 +21,6 @@
 
 namespace sluice {
 
-// The meetings of one load. All throw OtherRankFailed.
 // Checksums of all that the load exchanges, and the sweeps after it.
 struct ExchangeKeys {
   uint64_t load = 0;
@@ -29,6 +28,7 @@ struct ExchangeKeys {
 };
 ExchangeKeys exchange_keys(const ReadPlan& plan, const SpillLayout* packed);
 
+// The meetings of one load. All throw OtherRankFailed.
 class LoadingRanks {
  public:
   explicit LoadingRanks(const Group& group) : group_(group) {}

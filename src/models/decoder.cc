@@ -117,9 +117,11 @@ void InputEmbedding::forward(const Context& context, const StepRows& rows,
   const int64_t count = std::ssize(rows.ids);
   Tensor residual = act.residual(count);
   if (projection_ == nullptr) {
-    for (int64_t s = 0; s < spec_.streams.count; ++s)
-      tokens_->forward(context, rows.ids, rows.host_ids,
-                       residual.columns(s * spec_.hidden_size, spec_.hidden_size));
+    const Tensor first = residual.columns(0, spec_.hidden_size);
+    tokens_->forward(context, rows.ids, rows.host_ids, first);
+    for (int64_t s = 1; s < spec_.streams.count; ++s)
+      kernels.activate({Activation::identity}, first, {},
+                       residual.columns(s * first.cols, first.cols));
   } else {
     const Tensor tokens = act.normed(count).columns(0, spec_.embedding_size);
     tokens_->forward(context, rows.ids, rows.host_ids, tokens);
@@ -216,6 +218,7 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     altup_ = &add_child<AltUpLayer>(*model.altup, number, hidden_size_);
     check(branches_.back().input == BranchInput::computed, "a branch for the other streams");
   }
+  check_branches();
   if (spec.scalar.empty()) return;
   const std::string name = name_in_layer(spec.scalar, number);
   scalar_ = &add_param(make_vector(name, ParamRole::bias, {{name, 1}}, {}, 1));
@@ -262,6 +265,20 @@ void DecoderLayer::check_beside(BranchInput input) const {
         "what stands beside a branch is the only one, and that one has a norm");
   check(std::ranges::none_of(branches_.begin(), branches_.end() - 1, &Branch::late),
         "the room beside a branch has what is added late");
+}
+
+// Refuses branches that forward() does not compute together.
+void DecoderLayer::check_branches() const {
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    const Branch& b = branches_[i];
+    const bool beside =
+        b.input == BranchInput::layer_input ||
+        (i + 1 < branches_.size() && branches_[i + 1].input == BranchInput::layer_input);
+    const bool replaces = b.norms_stream || b.stream_multiplier != 1 || b.stream_norm != nullptr;
+    check(!replaces || (!beside && b.mix == nullptr), "a branch that replaces the stream is alone");
+    check(b.mix == nullptr || (!beside && !b.late), "a branch that mixes streams is alone");
+    check(b.sum_multiplier == 1 || altup_ != nullptr, "a sum is multiplied before AltUp corrects");
+  }
 }
 
 const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {

@@ -112,6 +112,7 @@ class DecoderLayer : public Module {
   Branch& add_branch(const Spec& spec, const DecoderSpec& model, int64_t layer);
   void add_mlp(const MlpBranch& spec, const DecoderSpec& model, int64_t layer, Rank rank);
   void check_beside(BranchInput input) const;
+  void check_branches() const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
   const StreamReader* add_mix(const StreamMixSpec& spec, const DecoderSpec& model, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,

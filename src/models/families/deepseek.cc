@@ -180,6 +180,23 @@ void use_mla(const JsonFields& c, const MlaDefaults& defaults, const RopeConfig&
   layer.mixers.front().mixer = std::move(mla);
 }
 
+void scale_low_ranks(const JsonFields& c, int64_t hidden_size, MlaSpec& mla) {
+  if (mla.query_rank == 0) fail(ErrorKind::refused, "{}: q_lora_rank is null", c.where());
+  const auto multiplier = [&](int64_t rank) {
+    return std::sqrt(static_cast<float>(hidden_size) / static_cast<float>(rank));
+  };
+  mla.query_multiplier = multiplier(mla.query_rank);
+  mla.latent_multiplier = multiplier(mla.rank);
+}
+
+void check_indexer(const JsonFields& c, int64_t heads, int64_t head_dim, int64_t rope_dim) {
+  if (head_dim % 2 != 0 || head_dim < rope_dim || heads * head_dim > 64 * kMaxWidth)
+    fail(ErrorKind::refused,
+         "{}: {} heads of {} elements (index_head_dim), which is odd, absurd, or less than the {} "
+         "that are rotated",
+         c.where(), heads, head_dim, rope_dim);
+}
+
 void use_indexer(const JsonFields& c, const IndexerDefaults& defaults, bool shared,
                  LayerSpec& layer) {
   auto& mla = std::get<MlaSpec>(layer.mixers.front().mixer);
@@ -196,12 +213,7 @@ void use_indexer(const JsonFields& c, const IndexerDefaults& defaults, bool shar
   if (mla.query_rank == 0)
     fail(ErrorKind::refused, "{}: q_lora_rank is null, without which there is no indexer",
          c.where());
-  if (indexer.head_dim % 2 != 0 || indexer.head_dim < mla.rope_dim ||
-      indexer.heads * indexer.head_dim > 64 * kMaxWidth)
-    fail(ErrorKind::refused,
-         "{}: {} heads of {} elements (index_head_dim), which is odd, absurd, or less than the {} "
-         "that are rotated",
-         c.where(), indexer.heads, indexer.head_dim, mla.rope_dim);
+  check_indexer(c, indexer.heads, indexer.head_dim, mla.rope_dim);
   mla.indexer = std::move(indexer);
 }
 

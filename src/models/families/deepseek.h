@@ -28,6 +28,13 @@ int64_t read_query_dim(const JsonFields& config, const MlaDefaults& defaults);
 void use_mla(const JsonFields& config, const MlaDefaults& defaults, const RopeConfig& rope,
              LayerSpec& layer);
 
+// Makes vectors of lower rank as long as those of the residual stream. Error(refused) where queries
+// have none.
+void scale_low_ranks(const JsonFields& config, int64_t hidden_size, MlaSpec& mla);
+
+// Refuses an indexer's heads of sizes that are not supported.
+void check_indexer(const JsonFields& config, int64_t heads, int64_t head_dim, int64_t rope_dim);
+
 // Lets a layer with MLA attend to the positions that its indexer chooses (DeepSeek-V3.2,
 // arXiv:2512.02556), or with `shared` to those of the layer before.
 struct IndexerDefaults {

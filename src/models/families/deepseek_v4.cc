@@ -165,11 +165,7 @@ SummaryIndexerSpec indexer(const JsonFields& c, const NormParams& norm, int64_t 
                           .keys = summaries(name + ".compressor", norm, dim, 0),
                           .query = one_linear(name + ".wq_b", false),
                           .weights = one_linear(name + ".weights_proj", false)};
-  if (dim % 2 != 0 || dim < rope_dim || spec.heads * dim > 64 * kMaxWidth)
-    fail(ErrorKind::refused,
-         "{}: {} heads of {} elements (index_head_dim), which is odd, absurd, or less than the {} "
-         "that are rotated",
-         c.where(), spec.heads, dim, rope_dim);
+  check_indexer(c, spec.heads, dim, rope_dim);
   return spec;
 }
 

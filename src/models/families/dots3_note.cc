@@ -95,14 +95,10 @@ Json sliding_sizes(const JsonFields& c, const std::vector<size_t>& kinds) {
 }
 
 // Parts that latent attention of DeepSeek has not.
-void use_dots3_parts(const DecoderSpec& spec, MlaSpec& mla) {
+void use_dots3_parts(const JsonFields& c, const DecoderSpec& spec, MlaSpec& mla) {
   const NormParams& norm = spec.norm.params;
-  const auto multiplier = [&](int64_t rank) {
-    return std::sqrt(static_cast<float>(spec.hidden_size) / static_cast<float>(rank));
-  };
   mla.query_norm.params = mla.kv_norm.params = norm;
-  mla.query_multiplier = multiplier(mla.query_rank);
-  mla.latent_multiplier = multiplier(mla.rank);
+  scale_low_ranks(c, spec.hidden_size, mla);
   mla.shared_key_norm = {mla.name + ".k_rope_only_layernorm", norm};
   mla.gate = one_linear(mla.name + ".g_proj", false);
   mla.scale = 1 / std::sqrt(static_cast<float>(mla.query_dim()));
@@ -130,8 +126,7 @@ void use_dots3_kinds(const JsonFields& c, const std::vector<size_t>& kinds, Deco
   use_mla(own, kDots3Mla, spec.ropes.back(), sliding);
   for (LayerSpec& layer : spec.kinds) {
     auto& mla = std::get<MlaSpec>(layer.mixers.front().mixer);
-    if (mla.query_rank == 0) fail(ErrorKind::refused, "{}: q_lora_rank is null", c.where());
-    use_dots3_parts(spec, mla);
+    use_dots3_parts(c, spec, mla);
   }
   use_indexer(c, {.rope = RopePairing::neighbours}, false, spec.kinds[kDots3Indexed]);
   auto& mla = std::get<MlaSpec>(sliding.mixers.front().mixer);

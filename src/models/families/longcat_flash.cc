@@ -27,16 +27,6 @@ constexpr LayoutDefaults kLongcat{.vocab_size = 131072,
                                   .layers_key = "num_layers"};
 constexpr MlaDefaults kLongcatMla{.may_interleave = false};
 
-// Vectors of lower rank are as long as those of the residual stream.
-void scale_low_ranks(const JsonFields& c, int64_t hidden_size, MlaSpec& mla) {
-  if (mla.query_rank == 0) fail(ErrorKind::refused, "{}: q_lora_rank is null", c.where());
-  const auto multiplier = [&](int64_t rank) {
-    return std::sqrt(static_cast<float>(hidden_size) / static_cast<float>(rank));
-  };
-  mla.query_multiplier = multiplier(mla.query_rank);
-  mla.latent_multiplier = multiplier(mla.rank);
-}
-
 ExpertsSpec longcat_experts(const JsonFields& c, const MlpSpec& mlp) {
   ExpertsSpec experts = read_experts(c, {.count = {"n_routed_experts", "num_local_experts"},
                                          .absent_count = 512,

@@ -176,6 +176,14 @@ LayerSpec layer_of(const LayerSpec& common, const ExpertsSpec* experts, double l
   return layer;
 }
 
+// Refuses what single layers have of their own, but the heads of those with a window.
+void check_own_configs(const JsonFields& c, const std::vector<size_t>& kinds, int64_t heads) {
+  each_own_config(c, kinds.size(), [&](size_t layer, const JsonFields& of, const std::string& key) {
+    return key == "num_attention_heads" && kinds[layer] == kWindowed &&
+           of.integer(key.c_str(), 1, kMaxWidth) == heads;
+  });
+}
+
 DecoderSpec parse_step(const JsonFields& given) {
   if (read_boolean(given, "attention_bias", false) || read_boolean(given, "mlp_bias", false))
     fail(ErrorKind::refused, "{}: attention_bias or mlp_bias is true, which is not supported",
@@ -206,6 +214,7 @@ DecoderSpec parse_step(const JsonFields& given) {
   std::vector<LayerSpec> commons{full, full};
   if (std::ranges::count(kinds, kWindowed) > 0)
     use_windowed_attention(c, commons[kWindowed].mixers.front().attention());
+  check_own_configs(c, kinds, commons[kWindowed].mixers.front().attention().heads.units());
   const ExpertsSpec experts = step_experts(c, full.mlps.front().mlp);
   const std::vector<bool> sparse = read_sparse(c, std::ssize(kinds));
   using Kind = std::tuple<size_t, bool, double, double>;

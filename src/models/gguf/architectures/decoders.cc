@@ -74,8 +74,7 @@ const Names kBitnetNames{
     {"ffn_sub_norm", "model.layers.{}.mlp.ffn_sub_norm"},
 };
 
-// The converter of llama.cpp writes the rows of q and k of these so that the two of a rotary pair
-// are neighbours, adds the 1 of Gemma's norms to the weights, ...
+// Rows say interleaved() where llama.cpp's converter makes the two of a rotary pair neighbours.
 Rows llama_likes() {
   const Keys epsilon{{"attention.layer_norm_epsilon", "layer_norm_eps"}};
   Rows all{
