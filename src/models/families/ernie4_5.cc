@@ -28,7 +28,7 @@ constexpr LayoutDefaults kErnieMoe = [] {
   defaults.num_hidden_layers = 28;
   defaults.num_attention_heads = 20;
   defaults.num_key_value_heads = 4;
-  defaults.head_dim = std::nullopt;
+  defaults.head_dim = {};
   return defaults;
 }();
 

@@ -41,14 +41,14 @@ constexpr LayoutDefaults kGlmMoe = [] {
   defaults.num_hidden_layers = 46;
   defaults.num_attention_heads = 96;
   defaults.num_key_value_heads = 8;
-  defaults.head_dim = std::nullopt;
+  defaults.head_dim = {};
   defaults.rms_norm_eps = 1e-5;
   return defaults;
 }();
 
 constexpr LayoutDefaults kGlm4v = [] {
   LayoutDefaults defaults = kGlmDefaults;
-  defaults.head_dim = std::nullopt;
+  defaults.head_dim = {};
   defaults.max_position_embeddings = 32768;
   defaults.rms_norm_eps = 1e-5;
   defaults.part = 1;
