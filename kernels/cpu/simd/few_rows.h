@@ -126,7 +126,7 @@ struct ByteTable {
 };
 
 // Blocks in pieces of words, each of one line of codes or two. Groups of a piece: with kTwoGroups
-// each line has its own. kAhead: bytes that lines are fetched ahead.
+// each line has its own.
 template <DType kType>
 struct ByteBlock;
 
@@ -134,7 +134,6 @@ struct ByteBlock;
 template <int kFirst, int kWordsOfPiece, int kPiecesOfBlock, bool kGroupsOfLines>
 struct NibblePieces {
   static constexpr int kPieces = kPiecesOfBlock, kWords = kWordsOfPiece, kLines = 2;
-  static constexpr int64_t kAhead = kAheadBytes;
   static constexpr bool kTwoGroups = kGroupsOfLines;
   static constexpr int group(int piece, int line) { return kTwoGroups ? 2 * piece + line : piece; }
   static constexpr int quad(int piece, int word, int line) {
@@ -249,7 +248,6 @@ struct ByteBlock<DType::e2m1_e4m3> : TableBlock<DType::e2m1_e4m3, NibblePieces<1
 template <>
 struct ByteBlock<DType::q8_0> {
   static constexpr int kPieces = 1, kWords = 8, kLines = 1;
-  static constexpr int64_t kAhead = kNearBytes;
   static constexpr bool kTwoGroups = false;
   explicit ByteBlock(const GroupedJob&) {}
   static constexpr int group(int, int) { return 0; }
@@ -264,7 +262,6 @@ struct ByteBlock<DType::q8_0> {
 // the same words: those of a part are some bits above those of the part before.
 struct SixteenColumns {
   static constexpr int kPieces = 16, kWords = 4, kLines = 1;
-  static constexpr int64_t kAhead = kAheadBytes;
   static constexpr bool kTwoGroups = false;
   static constexpr int group(int piece, int) { return piece; }
   static constexpr int quad(int piece, int word, int) { return piece * 4 + word; }
@@ -394,7 +391,7 @@ inline void add_byte_block(const GroupedJob& job, const ByteBlock<kType>& kind,
         const std::byte* from = block + panel_of(v) * apart;
 #pragma GCC unroll 4
         for (int l = step * kBlockLines / kSteps; l < (step + 1) * kBlockLines / kSteps; ++l)
-          if (lane_of(v) == 0) fetch_ahead<Kind::kAhead>(from + l * kCell);
+          if (lane_of(v) == 0) fetch_ahead(from + l * kCell);
 #pragma GCC unroll 2
         for (int line = 0; line < Kind::kLines; ++line)
           of[v][line % kSums].add(kind.codes(from + lane_of(v) * 4, piece, w, line),
@@ -451,7 +448,7 @@ inline void add_byte_words(const ByteTable& table, const std::byte* from, int64_
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         const std::byte* at = from + panel_of(v) * apart;
-        if (lane_of(v) == 0) fetch_ahead<kBits == 8 ? kNearBytes : kAheadBytes>(at);
+        if (lane_of(v) == 0) fetch_ahead(at);
         const Vu word = load_bits(at + lane_of(v) * 4);
         if (kBits == 8) {
           of[v].add(word, x);

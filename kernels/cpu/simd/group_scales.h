@@ -9,13 +9,13 @@ namespace {
 constexpr int64_t kCell = 64;                      // bytes
 constexpr int64_t kMostGroups = kGroupedCols / 8;  // whose scales are decoded at a time
 
-// Fetches stored codes of a panel ahead of those at hand, into L2: a core has more lines on their
-// way there than into L1. Codes of 8 bits, which take less time, are fetched less far ahead
-// (docs/benchmarks.md, "What decode depends on").
-constexpr int64_t kAheadBytes = 8192, kNearBytes = 1024;
-template <int64_t kBytes = kAheadBytes>
+// Fetches a line of stored codes ahead of those at hand: into L2, as a core has more lines on their
+// way there than into L1. Two busy cores lose some of these, which are fetched again when they are
+// nearer, at last into L1 (docs/benchmarks.md, "What decode depends on").
 inline void fetch_ahead(const std::byte* codes) {
-  __builtin_prefetch(codes + kBytes, 0, 2);
+  __builtin_prefetch(codes + 16384, 0, 2);
+  __builtin_prefetch(codes + 4096, 0, 2);
+  __builtin_prefetch(codes + 1024, 0, 3);
 }
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
