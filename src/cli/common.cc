@@ -98,7 +98,8 @@ void check_fixed_options(const CommonOptions& o) {
   if (o.ranks != nullptr) return;
   const auto refuse = [](std::string_view option, int ranks) {
     if (ranks != 1)
-      fail(ErrorKind::usage, "{} {}: only run, chat, batch and serve work on several ranks", option,
+      fail(ErrorKind::usage,
+           "{} {}: only run, chat, batch, serve, logits and eval work on several ranks", option,
            ranks);
   };
   refuse("--tensor-parallel-size", o.tensor_parallel_size);
