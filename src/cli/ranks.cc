@@ -152,21 +152,19 @@ void lead_ranks(const Group& group, const std::function<void()>& lead) {
 // said here.
 void follow_ranks(const CommonOptions& o, const std::stop_token& stop, bool needs_head) {
   log::set_level(log::Level::off);
-  ModelOptions options;
+  bool has_options = false;
   try {
-    options = model_options(o);
-  } catch (const Error& e) {
-    if (!o.ranks->is_over()) o.ranks->agree(&e);
-    throw;
-  }
-  options.needs_head = needs_head;
-  try {
+    ModelOptions options = model_options(o);
+    has_options = true;
+    options.needs_head = needs_head;
     Planner planner(std::move(options));
     std::optional<LoadedModel> model;
     follow(planner, model, stop);
   } catch (const Error& e) {
+    if (!o.ranks->is_over() && !has_options) o.ranks->agree(&e);
     if (!o.ranks->is_over()) o.ranks->break_off();
-    if (o.ranks->is_broken()) log::show(fmt::format("sluice: {}\n", one_line(e.what())));
+    const std::string name = has_options ? "" : fmt::format("rank {}: ", o.ranks->rank().rank);
+    if (o.ranks->is_broken()) log::show(fmt::format("sluice: {}{}\n", name, one_line(e.what())));
     throw;
   }
 }
