@@ -62,6 +62,10 @@ struct GgufHeader {
   std::vector<StoredTensor> tensors;
 };
 
+// The key of the metadata under which a file that is cut for ranks has its config.json: some sizes
+// of a model are those of whole tensors alone.
+inline constexpr std::string_view kGgufCutConfig = "sluice.config";
+
 // Returns the format's number of a type that its tensors may have.
 uint32_t gguf_tensor_type(DType type);
 

@@ -18,8 +18,18 @@ std::string_view bytes_of(const T& number) {
   return {reinterpret_cast<const char*>(&number), sizeof(number)};
 }
 
-uint64_t header_bytes(const GgufHeader& like, uint64_t descriptions) {
-  uint64_t bytes = kGgufMagic.size() + sizeof(kVersion) + 2 * sizeof(uint64_t) + descriptions;
+std::string key_of_config(std::string_view config) {
+  std::string key;
+  key += bytes_of(uint64_t{kGgufCutConfig.size()});
+  key += kGgufCutConfig;
+  key += bytes_of(GgufType::string);
+  key += bytes_of(uint64_t{config.size()});
+  return key += config;
+}
+
+// `more`: bytes beside the metadata of `like`.
+uint64_t header_bytes(const GgufHeader& like, uint64_t more) {
+  uint64_t bytes = kGgufMagic.size() + sizeof(kVersion) + 2 * sizeof(uint64_t) + more;
   for (const GgufHeader::Keys& keys : like.keys) bytes += keys.bytes;
   return round_up(bytes, like.alignment);
 }
@@ -47,23 +57,27 @@ GgufWriter::Tensors GgufWriter::describe(const GgufHeader& like, size_t count,
   return all;
 }
 
-GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufHeader& like, size_t count,
+GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufHeader& like,
+                       std::string_view config, size_t count,
                        const std::function<TensorToWrite(size_t)>& tensor,
                        std::span<std::byte> block, const std::stop_token& stop)
-    : GgufWriter(path, like, describe(like, count, tensor), block, stop) {}
+    : GgufWriter(path, like, key_of_config(config), describe(like, count, tensor), block, stop) {}
 
-GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufHeader& like, Tensors tensors,
-                       std::span<std::byte> block, const std::stop_token& stop)
+GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufHeader& like,
+                       std::string config_key, Tensors tensors, std::span<std::byte> block,
+                       const std::stop_token& stop)
     : alignment_(like.alignment),
       left_(std::move(tensors.bytes)),
-      out_(path, header_bytes(like, tensors.descriptions.size()) + tensors.end, block, stop) {
-  uint64_t keys = 0;
+      out_(path, header_bytes(like, config_key.size() + tensors.descriptions.size()) + tensors.end,
+           block, stop) {
+  uint64_t keys = 1;
   for (const GgufHeader::Keys& some : like.keys) keys += some.count;
   out_.write(kGgufMagic);
   out_.write(bytes_of(kVersion));
   out_.write(bytes_of(uint64_t{left_.size()}));
   out_.write(bytes_of(keys));
   write_metadata(like);
+  out_.write(config_key);
   out_.write(tensors.descriptions);
   out_.align(alignment_);
 }

@@ -19,11 +19,12 @@ namespace sluice::io {
 class GgufWriter {
  public:
   // `like`: the file whose metadata it gets, but for what says that a model is in several files.
+  // `config`: of kGgufCutConfig.
   // `tensor` describes the i-th of `count` tensors, whose names differ. The rest is as of
   // BlockOutput.
-  GgufWriter(const std::filesystem::path& path, const GgufHeader& like, size_t count,
-             const std::function<TensorToWrite(size_t)>& tensor, std::span<std::byte> block,
-             const std::stop_token& stop);
+  GgufWriter(const std::filesystem::path& path, const GgufHeader& like, std::string_view config,
+             size_t count, const std::function<TensorToWrite(size_t)>& tensor,
+             std::span<std::byte> block, const std::stop_token& stop);
 
   // Writes the next bytes of the tensors.
   void write(std::span<const std::byte> bytes);
@@ -38,8 +39,8 @@ class GgufWriter {
   };
   static Tensors describe(const GgufHeader& like, size_t count,
                           const std::function<TensorToWrite(size_t)>& tensor);
-  GgufWriter(const std::filesystem::path& path, const GgufHeader& like, Tensors tensors,
-             std::span<std::byte> block, const std::stop_token& stop);
+  GgufWriter(const std::filesystem::path& path, const GgufHeader& like, std::string config_key,
+             Tensors tensors, std::span<std::byte> block, const std::stop_token& stop);
   void write_metadata(const GgufHeader& like);
 
   uint64_t alignment_;

@@ -98,7 +98,8 @@ void check_fixed_options(const CommonOptions& o) {
   if (o.ranks != nullptr) return;
   const auto refuse = [](std::string_view option, int ranks) {
     if (ranks != 1)
-      fail(ErrorKind::usage, "{} {}: only run, chat, batch and serve work on several ranks", option,
+      fail(ErrorKind::usage,
+           "{} {}: only run, chat, batch, serve, logits and eval work on several ranks", option,
            ranks);
   };
   refuse("--tensor-parallel-size", o.tensor_parallel_size);
@@ -132,11 +133,16 @@ void need_device(const CommonOptions& o) {
 }
 
 // Connects the GPUs of the ranks that divide each layer: those of a stage.
-void join_devices(const Group& all, int stages, ModelOptions& s) {
-  const int ranks = all.rank().size / stages;
+void join_devices(const Group& all, const CommonOptions& o, ModelOptions& s) {
+  const int ranks = all.rank().size / o.pipeline_parallel_size;
   if (ranks < 2) return;
   const PartGroup stage(all, {all.rank().rank / ranks * ranks, ranks});
-  s.devices = join_nccl(stage, s.backend->device());
+  try {
+    s.devices = join_nccl(stage, s.backend->device(), std::chrono::seconds(o.rank_timeout));
+  } catch (const Error&) {
+    if (stage.is_broken()) all.break_off();
+    throw;
+  }
 }
 
 void set_device(const CommonOptions& o, ModelOptions& s) {
@@ -146,10 +152,14 @@ void set_device(const CommonOptions& o, ModelOptions& s) {
       fail(ErrorKind::usage,
            "--kernels {}: selects kernels of the CPU, but --device is {}; leave one of them out",
            o.kernels, o.device);
-    s.backend = open_device(o);
     // Ranks of a plan are not there, and one alone exchanges nothing.
     const auto* ranks = dynamic_cast<const MpiGroup*>(o.ranks.get());
-    if (ranks != nullptr) join_devices(*ranks, o.pipeline_parallel_size, s);
+    if (ranks == nullptr) {
+      s.backend = open_device(o);
+    } else {
+      ranks->together([&] { s.backend = open_device(o); });
+      join_devices(*ranks, o, s);
+    }
   } else {
     need_device(o);
   }

@@ -5,6 +5,7 @@
 #include "src/base/log.h"
 #include "src/cli/common.h"
 #include "src/cli/input.h"
+#include "src/cli/ranks.h"
 #include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
 #include "src/engine/perplexity.h"
@@ -70,7 +71,7 @@ void define_eval(CLI::App& app, std::stop_token stop) {
   add_model_options(*verb, *o);
   verb->add_option("--text", o->text, "Read the text from this file; - for standard input")
       ->required();
-  verb->callback([o, stop] { run(*o, stop); });
+  verb->callback([o, stop] { on_ranks(*o, stop, true, [&] { run(*o, stop); }); });
 }
 
 }  // namespace sluice::cli

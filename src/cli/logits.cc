@@ -9,6 +9,7 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/input.h"
+#include "src/cli/ranks.h"
 #include "src/cli/run_report.h"
 #include "src/cli/token_lists.h"
 #include "src/cli/verbs.h"
@@ -104,7 +105,7 @@ void define_logits(CLI::App& app, std::stop_token stop) {
   verb->add_option("--out", o->out, "Write the logits to this safetensors file")
       ->type_name("FILE")
       ->required();
-  verb->callback([o, stop] { run(*o, stop); });
+  verb->callback([o, stop] { on_ranks(*o, stop, true, [&] { run(*o, stop); }); });
 }
 
 }  // namespace sluice::cli

@@ -22,8 +22,8 @@ struct PlanOptions : CommonOptions {
   int64_t max_num_seqs = 1;
   // Memories of ranks that are to divide the model, and the way between any two.
   std::vector<std::string> rank_memory;
-  std::string rank_link = "1.2GB";
-  double rank_latency = 50;  // [microseconds]
+  std::optional<std::string> rank_link;  // bytes a second
+  std::optional<double> rank_latency;    // [microseconds]
   GenerationOptions generation;
   GrammarOptions grammar;
 };
@@ -62,7 +62,8 @@ Json cpu_rows_json(const ReadPlan& read) {
 }
 
 const char* source_text(const Json& source) {
-  return source == rate_source_name(RateSource::runs)    ? "seen in recent runs"
+  return source == "stated"                              ? "as stated"
+         : source == rate_source_name(RateSource::runs)  ? "seen in recent runs"
          : source == rate_source_name(RateSource::bench) ? "measured by bench disk"
                                                          : "assumed";
 }
@@ -85,8 +86,7 @@ Json stages_json(const Stage& stage) {
 
 // The work that ranks are to divide: a plan with everything in memory.
 RankWork rank_work(Planner& planner, const RunShape& shape) {
-  const ModelOptions& o = planner.options();
-  const MemoryPlan all = planner.plan_within(shape, UINT64_MAX, o.quantize);
+  const MemoryPlan all = planner.plan_within(shape, UINT64_MAX, planner.options().quantize);
   const DecoderSpec& spec = planner.checkpoint().spec();
   const uint64_t divided = all.all_weights() + all.all_kv_cache();
   RankWork work{.weights = all.all_weights(),
@@ -95,30 +95,41 @@ RankWork rank_work(Planner& planner, const RunShape& shape) {
                 .layers = std::ssize(spec.layers),
                 .row_bytes = static_cast<uint64_t>(spec.hidden_size) * sizeof(float),
                 .logits_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float)};
-  work.refusal = [&o](int ranks) -> std::string {
-    try {
-      Checkpoint(o.model, o.mirrors, o.needs_head, {0, ranks}, o.dummy_weights);
-      return {};
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::usage) throw;
-      return e.what();
-    }
+  work.refusal = [&planner](int ranks) {
+    return planner.checkpoint().refusal_of(ranks, planner.options().needs_head);
   };
   return work;
+}
+
+// The way between ranks: as stated, else as a run on ranks has measured it.
+RankLink rank_link(const PlanOptions& o, const Rates& rates) {
+  RankLink link{rates.ranks.bytes_per_second, 1 / rates.messages.bytes_per_second};
+  if (o.rank_link)
+    link.bytes_per_second =
+        static_cast<double>(std::max<uint64_t>(parse_size("--rank-link", *o.rank_link), 1));
+  if (o.rank_latency) link.latency = *o.rank_latency * 1e-6;
+  return link;
+}
+
+std::string_view source_of(bool is_stated, const Rate& rate) {
+  return is_stated ? "stated" : rate_source_name(rate.source);
 }
 
 // The ways in which ranks with the memories that are asked about can divide the model, the fastest
 // first; null where nothing is asked.
 Json divisions_json(Planner& planner, const RunShape& shape, const PlanOptions& o) {
   if (o.rank_memory.empty()) return nullptr;
+  if (planner.rank().size > 1 || o.pipeline_parallel_size > 1)
+    fail(ErrorKind::usage,
+         "--rank-memory: chooses --tensor-parallel-size and --pipeline-parallel-size itself; leave "
+         "them out");
   std::vector<uint64_t> memories;
   for (const std::string& memory : o.rank_memory)
     memories.push_back(parse_size("--rank-memory", memory));
-  const RankLink link{
-      static_cast<double>(std::max<uint64_t>(parse_size("--rank-link", o.rank_link), 1)),
-      o.rank_latency * 1e-6};
+  const Rates rates = planner.rates().known();
+  const RankLink link = rank_link(o, rates);
   const std::vector<RankDivision> divisions =
-      rank_divisions(rank_work(planner, shape), memories, link, planner.rates().known());
+      rank_divisions(rank_work(planner, shape), memories, link, rates);
   Json list = Json::array();
   for (const RankDivision& d : divisions) {
     const bool can_be = d.refusal.empty();
@@ -130,7 +141,12 @@ Json divisions_json(Planner& planner, const RunShape& shape, const PlanOptions& 
                     {"link_seconds", d.link},
                     {"refusal", can_be ? Json() : Json(d.refusal)}});
   }
-  return {{"why", why_fastest(divisions)}, {"all", std::move(list)}};
+  return {{"why", why_fastest(divisions)},
+          {"link_bytes_per_second", link.bytes_per_second},
+          {"link_bytes_source", source_of(o.rank_link.has_value(), rates.ranks)},
+          {"latency_seconds", link.latency},
+          {"latency_source", source_of(o.rank_latency.has_value(), rates.messages)},
+          {"all", std::move(list)}};
 }
 
 // Returns whether there is a matrix that it quantizes: those that are stored quantized stay.
@@ -350,7 +366,11 @@ std::string divisions_text(const Json& divisions) {
                         d.at("tokens_per_second").get<double>(), time("memory_seconds"),
                         time("disk_seconds"), time("link_seconds"));
   }
-  return text;
+  return text + fmt::format("  between ranks {:.2f} GB/s ({}), {:.0f} us a message ({})\n",
+                            1e-9 * divisions.at("link_bytes_per_second").get<double>(),
+                            source_text(divisions.at("link_bytes_source")),
+                            1e6 * divisions.at("latency_seconds").get<double>(),
+                            source_text(divisions.at("latency_source")));
 }
 
 std::string experts_text(const Json& experts) {
@@ -497,10 +517,13 @@ void define_plan(CLI::App& app, std::stop_token stop) {
                    "own, by the memory of each")
       ->type_name("SIZE,...")
       ->delimiter(',');
-  verb->add_option("--rank-link", o->rank_link, "Bytes that ranks exchange in a second")
+  verb->add_option(
+          "--rank-link", o->rank_link,
+          "Bytes that ranks exchange in a second (default: as runs on ranks have measured)")
       ->type_name("SIZE");
-  verb->add_option("--rank-latency", o->rank_latency,
-                   "Time of the shortest message between ranks [microseconds]")
+  verb->add_option(
+          "--rank-latency", o->rank_latency,
+          "Time of the shortest message between ranks [microseconds] (default: as measured)")
       ->check(CLI::Range(0.0, 1e7));
   verb->callback([o, stop] {
     if (const int ranks = asked_ranks(*o); ranks > 1)

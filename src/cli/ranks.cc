@@ -18,6 +18,8 @@
 #include "src/base/log.h"
 #include "src/base/strings.h"
 #include "src/engine/ranks.h"
+#include "src/plan/rates.h"
+#include "src/ranks/exchange_speed.h"
 #include "src/ranks/mpi_group.h"
 
 namespace sluice::cli {
@@ -125,6 +127,17 @@ void check_ranks(const CommonOptions& o, int ranks) {
        o.tensor_parallel_size, o.pipeline_parallel_size, ranks);
 }
 
+// Measures how fast the ranks exchange rows, which rank 0 remembers for `plan`.
+void learn_exchange(const Group& group) {
+  const ExchangeSpeed speed = measure_exchange(group);
+  if (group.rank().rank > 0) return;
+  RateKeys keys;
+  keys.several_hosts = group.sharing().host < group.rank().size;
+  std::vector<Observation> seen{{RateKind::messages, speed.messages_per_second}};
+  if (speed.bytes_per_second > 0) seen.push_back({RateKind::ranks, speed.bytes_per_second});
+  remember_rates(rates_file(), keys, seen);
+}
+
 // Rank 0's work: an error before it has a planner is that of all ranks.
 void lead_ranks(const Group& group, const std::function<void()>& lead) {
   try {
@@ -139,21 +152,19 @@ void lead_ranks(const Group& group, const std::function<void()>& lead) {
 // said here.
 void follow_ranks(const CommonOptions& o, const std::stop_token& stop, bool needs_head) {
   log::set_level(log::Level::off);
-  ModelOptions options;
+  bool has_options = false;
   try {
-    options = model_options(o);
-  } catch (const Error& e) {
-    if (!o.ranks->is_over()) o.ranks->agree(&e);
-    throw;
-  }
-  options.needs_head = needs_head;
-  try {
+    ModelOptions options = model_options(o);
+    has_options = true;
+    options.needs_head = needs_head;
     Planner planner(std::move(options));
     std::optional<LoadedModel> model;
     follow(planner, model, stop);
   } catch (const Error& e) {
+    if (!o.ranks->is_over() && !has_options) o.ranks->agree(&e);
     if (!o.ranks->is_over()) o.ranks->break_off();
-    if (o.ranks->is_broken()) log::show(fmt::format("sluice: {}\n", one_line(e.what())));
+    const std::string name = has_options ? "" : fmt::format("rank {}: ", o.ranks->rank().rank);
+    if (o.ranks->is_broken()) log::show(fmt::format("sluice: {}{}\n", name, one_line(e.what())));
     throw;
   }
 }
@@ -173,6 +184,7 @@ void on_ranks(CommonOptions& o, const std::stop_token& stop, bool needs_head,
   o.ranks = MpiGroup::join(std::chrono::seconds(o.rank_timeout));
   lead_ranks(*o.ranks, [&] {
     check_ranks(o, o.ranks->rank().size);
+    learn_exchange(*o.ranks);
     if (o.ranks->rank().rank > 0) return follow_ranks(o, stop, needs_head);
     lead();
   });

@@ -45,7 +45,8 @@ RunReport::RunReport(std::string verb, const CommonOptions& options, LoadedModel
       timings_(std::move(timings)),
       scheduler_(scheduler_json(model.scheduler_slice())),
       spill_(spill_json(model)),
-      stream_(model.stream_report()) {
+      stream_(model.stream_report()),
+      ranks_(model.rank_shares()) {
   if (is_written()) samples_ = model.planner().machine().timeline().samples();
 }
 
@@ -122,11 +123,12 @@ Json experts_json(const StreamReport& stream) {
 // Null for one rank.
 Json RunReport::ranks() const {
   Json ranks;
-  for (const RankLoad& load : model_.rank_loads())
-    ranks.push_back({{"bytes_read", load.bytes_read},
-                     {"weights_bytes", load.weights},
-                     {"first_layer", load.layers.begin},
-                     {"layers", load.layers.count}});
+  for (const RankShare& share : ranks_)
+    ranks.push_back({{"bytes_read", share.bytes_read},
+                     {"bytes_streamed", share.bytes_streamed},
+                     {"weights_bytes", share.weights},
+                     {"first_layer", share.layers.begin},
+                     {"layers", share.layers.count}});
   return ranks;
 }
 

@@ -42,6 +42,7 @@ class RunReport {
   Json scheduler_;
   Json spill_;
   std::optional<StreamReport> stream_;
+  std::vector<RankShare> ranks_;
   std::vector<DiskTimeline::Sample> samples_;
   std::optional<MemoryReport> memory_;
 };

@@ -71,15 +71,6 @@ void copy_other_files(const fs::path& from, NewDirectory& to) {
   fs::copy_file(from / kConfig, to.file(kConfig));
 }
 
-// Some metadata leave out sizes that those of whole tensors tell.
-void check_config(const ShardOptions& o, int ranks) {
-  if (open_model(o.out, {}, {0, ranks})->config() == open_model(o.model_path)->config()) return;
-  fail(ErrorKind::refused,
-       "{}: cannot be cut, as its metadata leave out sizes of the model; its ranks can read the "
-       "whole file",
-       o.model);
-}
-
 void run(const ShardOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   const bool is_gguf = io::is_gguf(o.model_path);
@@ -101,11 +92,7 @@ void run(const ShardOptions& o, const std::stop_token& stop) {
                           out.file(sharded_state_file(r, is_gguf)), block.bytes(), stop);
       log::info("rank {} of {} is written", r, ranks);
     }
-    if (is_gguf) {
-      check_config(o, ranks);
-    } else {
-      copy_other_files(o.model_path, out);
-    }
+    if (!is_gguf) copy_other_files(o.model_path, out);
     out.complete();
   } catch (const fs::filesystem_error& e) {
     fail(ErrorKind::runtime, "{}: cannot be written: {}", o.out, e.code().message());

@@ -89,6 +89,17 @@ const Tokenizer& Checkpoint::need_tokenizer() const {
   return *tokenizer_;
 }
 
+std::string Checkpoint::refusal_of(int ranks, bool needs_head) const {
+  try {
+    Model divided = read_model(*source_);
+    build_root(divided, {0, ranks}, &index_, needs_head);
+    return {};
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage) throw;
+    return e.what();
+  }
+}
+
 void Checkpoint::check_same_model(const Checkpoint& other) const {
   if (without_names(other.model_.files.config) == without_names(model_.files.config)) return;
   fail(

@@ -53,6 +53,9 @@ class Checkpoint {
     return *grammars_;
   }
 
+  // Why so many ranks cannot divide each layer; empty: they can.
+  std::string refusal_of(int ranks, bool needs_head) const;
+
   // Throws Error(refused) unless `other` has other weights of the same model.
   void check_same_model(const Checkpoint& other) const;
   // Replaces the tensors by those of `other`; nothing may refer to the old ones.

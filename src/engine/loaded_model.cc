@@ -30,13 +30,12 @@ LoadedModel::LoadedModel(Planner& planner, std::shared_ptr<const Placed> placed,
       placed_(std::move(placed)),
       weights_(*planner.checkpoint().model().root, machine_.backend(), machine_.pool(),
                machine_.ledger(), machine_.timeline()) {
-  tell_load();
+  tell(RankCommand::load);
   machine_.ledger().begin_phase("load");
   if (planner_.is_beside())
     process_ = machine_.ledger().lease(Place::host, Use::runtime, "process", memory_plan().runtime);
   machine_.reserve_device();
   planner_.group().together([&] { fill(stop, progress); });
-  gather_loads();
 }
 
 void LoadedModel::fill(const std::stop_token& stop, LoadProgress* progress) {

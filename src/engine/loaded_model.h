@@ -13,14 +13,16 @@
 
 #include "src/engine/model_weights.h"
 #include "src/engine/planner.h"
+#include "src/engine/step_data.h"
 
 namespace sluice {
 
-// A rank's part of a load.
-struct RankLoad {
-  uint64_t bytes_read = 0;
-  uint64_t weights = 0;  // in memory [bytes]
-  Share layers;          // of which it has a part, or all
+// A rank's part of a run.
+struct RankShare {
+  uint64_t bytes_read = 0;      // by its load
+  uint64_t bytes_streamed = 0;  // by its passes
+  uint64_t weights = 0;         // in memory [bytes]
+  Share layers;                 // of which it has a part, or all
 };
 
 class LoadedModel {
@@ -45,8 +47,8 @@ class LoadedModel {
   std::optional<StreamReport> stream_report() const { return weights_.stream_report(); }
   const Spill* spill() const { return weights_.spill(); }
   SchedulerSlice scheduler_slice() const { return weights_.scheduler_slice(); }
-  // Each rank's part of the last load; on rank 0 of several.
-  std::span<const RankLoad> rank_loads() const { return rank_loads_; }
+  // Each rank's part, so far; nothing for one rank. Rank 0 asks the others, between steps.
+  std::vector<RankShare> rank_shares() const;
 
   // The memory to run, as placed; made by the first call.
   Runner& runner();
@@ -77,16 +79,13 @@ class LoadedModel {
   void fill(const std::stop_token& stop, LoadProgress* progress);
   uint64_t room_to_refill(const std::filesystem::path& model) const;
   BlockCosts block_costs() const;
-  // Messages between ranks, in ranks.cc.
-  void tell_load() const;
-  void gather_loads();
+  void tell(RankCommand command) const;
 
   Planner& planner_;
   Machine& machine_;
   Lease process_;  // of a draft model: its lists
   std::shared_ptr<const Placed> placed_;
   uint64_t past_peak_ = 0;  // predicted for before the budget was lowered
-  std::vector<RankLoad> rank_loads_;
   ModelWeights weights_;
 };
 

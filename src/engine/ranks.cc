@@ -88,18 +88,20 @@ void Planner::equal_ranks(const RunShape& shape, MemoryPlan& plan) const {
   }
 }
 
-void LoadedModel::tell_load() const {
+void LoadedModel::tell(RankCommand command) const {
   if (!planner_.leads()) return;
-  const std::array load{static_cast<std::byte>(RankCommand::load)};
-  planner_.group().tell(load);
+  const std::array message{static_cast<std::byte>(command)};
+  planner_.group().tell(message);
 }
 
-void LoadedModel::gather_loads() {
+std::vector<RankShare> LoadedModel::rank_shares() const {
   const Group& group = planner_.group();
-  if (group.rank().size == 1) return;
-  const RankLoad own{report().io.bytes_read, memory_plan().all_weights(),
-                     planner_.checkpoint().model().root->layers()};
-  rank_loads_ = group.gather(own);
+  if (group.rank().size == 1 || group.is_over()) return {};
+  tell(RankCommand::shares);
+  const std::optional<StreamReport> stream = stream_report();
+  return group.gather(RankShare{report().io.bytes_read, stream ? stream->io.bytes_read : 0,
+                                memory_plan().all_weights(),
+                                planner_.checkpoint().model().root->layers()});
 }
 
 namespace {
@@ -125,6 +127,9 @@ class Follower {
       case RankCommand::load:
         model_.reset();
         model_.emplace(planner_, placed_, stop);
+        return;
+      case RankCommand::shares:
+        static_cast<void>(model_.value().rank_shares());
         return;
       default:
         model_.value().runner().follow(message);

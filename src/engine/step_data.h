@@ -18,6 +18,7 @@ enum class RankCommand : uint8_t {
   end,     // of the run
   place,   // the shape of the run follows
   load,    // weights, as placed
+  shares,  // of the run's reads and weights, which each rank tells
   step,    // a StepData follows
   copies,  // of KV blocks
   logits,  // of rows of the last step

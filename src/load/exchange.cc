@@ -62,8 +62,8 @@ ExchangeKeys exchange_keys(const ReadPlan& plan, const SpillLayout* packed) {
   for (const TiledTensor& tiled : plan.sweep) {
     const io::StoredTensor& stored = *plan.tensors[tiled.tensor].stored;
     if (tiled.exchanged)
-      sweep.insert(sweep.end(),
-                   {stored.file, stored.offset, static_cast<uint64_t>(tiled.tile_rows)});
+      sweep.insert(sweep.end(), {stored.file, stored.offset, static_cast<uint64_t>(tiled.tile_rows),
+                                 static_cast<uint64_t>(plan.bands.begin(tiled.tile_rows, 1))});
   }
   return {checksum64(std::as_bytes(std::span(load))), checksum64(std::as_bytes(std::span(sweep)))};
 }
@@ -75,7 +75,7 @@ io::ReadResult exchange_rows(const ReadPlan& plan, const Group& group, const Fet
   std::vector<Move> bands;
   for (int r = 0; r < rank.size; ++r)
     bands.push_back(fetch.moves > 0 ? moves_of(plan, fetch)[static_cast<size_t>(r)]
-                                    : band_of(fetch.move, {r, rank.size}));
+                                    : band_of(plan, fetch.move, r));
   const TensorPlan& tensor = plan.tensors[bands.front().tensor];
   const Param& param = *plan.params[tensor.param].param;
   std::vector<std::span<const std::byte>> to;

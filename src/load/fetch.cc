@@ -76,9 +76,9 @@ std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch) {
   return std::span(plan.moves).subspan(fetch.first_move, fetch.moves);
 }
 
-Move band_of(const Move& tile, Rank rank) {
-  const int64_t begin = tile.rows * rank.rank / rank.size;
-  const int64_t end = tile.rows * (rank.rank + 1) / rank.size;
+Move band_of(const ReadPlan& plan, const Move& tile, int rank) {
+  const int64_t begin = plan.bands.begin(tile.rows, rank);
+  const int64_t end = plan.bands.begin(tile.rows, rank + 1);
   return {tile.tensor, tile.first_row + begin, end - begin, 0};
 }
 
@@ -140,7 +140,7 @@ TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t f
   result.fetch.move = tile.move;
   result.fetch.with_planes = tensor.others > 0;
   if (exchanges && tiled.exchanged) {
-    const Move own = band_of(tile.move, plan.rank);
+    const Move own = band_of(plan, tile.move, plan.rank.rank);
     const RowsInFile rows = rows_in_sweep(plan, tensor);
     result.fetch.offset = rows.offset(own.first_row);
     result.fetch.length = rows.bytes(own.first_row, own.rows);

@@ -53,7 +53,7 @@ static_assert(sizeof(Fetch) <= kFetchBytes);
 
 std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch);
 // The rows of an exchanged tile that a rank reads.
-Move band_of(const Move& tile, Rank rank);
+Move band_of(const ReadPlan& plan, const Move& tile, int rank);
 
 // Every span of the plan, in order, from the spill cache where its index `packed` has it. With
 // `exchanges`, ranks read bands of rows for one another; without, each reads all that it needs.

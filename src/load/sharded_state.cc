@@ -435,7 +435,8 @@ void write_sharded_state(Model& model, const io::CheckpointIndex& index,
     out.finish();
   };
   if (gguf != nullptr) {
-    io::GgufWriter out(file, gguf->header, tensors.size(), described, written, stop);
+    io::GgufWriter out(file, gguf->header, model.files.config.dump(), tensors.size(), described,
+                       written, stop);
     write_all(out);
   } else {
     // So that all are aligned.

@@ -251,14 +251,9 @@ bool TileStream::await(uint32_t tile) {
   next_tile();  // passes over what is not wanted: that needs no slot
   window_.seek(tile);
   if (window_.next() == tile) choice_of(plan_.tensor_of_tile(tile)) = Choice::wanted;
-  bool is_exchanged = false;
   while (pump()) {
     const SweepWindow::Entry* e = window_.wanted();
-    if (e != nullptr && is_to_exchange(*e)) {
-      if (!exchange(*e)) return false;
-      is_exchanged = true;
-      continue;
-    }
+    if (e != nullptr && is_to_exchange(*e) && !exchange(*e)) return false;
     if (e != nullptr && e->state == SweepWindow::State::ready) {
       note_waits(*e, start);
       return true;
@@ -268,9 +263,6 @@ bool TileStream::await(uint32_t tile) {
     const bool encodes = is_encoded || fetcher_.in_flight() == 0;
     if (!(encodes ? take_encoded(true) : receive(fetcher_.wait()))) break;
   }
-  // The others do not exchange them again.
-  if (is_exchanged)
-    fail(ErrorKind::runtime, "a file failed while ranks exchanged rows of it; begin the run again");
   return false;
 }
 
@@ -297,6 +289,13 @@ bool TileStream::exchange(const SweepWindow::Entry& entry) {
   window_.complete(exchange_rows(plan_, group, entry.fetch, entry.read,
                                  exchanged_.first(plan_.slot_bytes),
                                  exchanged_.subspan(plan_.slot_bytes)));
+  // A read that fails would drop the rows, which the others do not exchange again: none is looked
+  // at before these are encoded.
+  while (entry.state != SweepWindow::State::ready) {
+    encode_arrived();
+    if (!take_encoded(true))
+      fail(ErrorKind::runtime, "rows that ranks have exchanged are lost; begin the run again");
+  }
   return true;
 }
 

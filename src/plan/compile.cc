@@ -90,65 +90,69 @@ class SpanWriter {
     return rows;
   }
 
-  // Returns the most bytes that a rank has of a tensor's rows, of which all ranks have parts; 0:
-  // each reads for itself.
-  uint64_t largest_share(const TensorPlan& t) const {
-    if (plan_.rank.size == 1 || plan_.own_files) return 0;
-    uint64_t most = 0;
-    for (int r = 0; r < plan_.rank.size; ++r) {
-      const auto share = row_share(*plan_.params[t.param].param, t, {r, plan_.rank.size});
-      if (!share) return 0;
-      most = std::max(most, share->bytes);
-    }
-    return most;
-  }
-
   // Returns whether ranks exchange the tiles of a tensor. Experts that a router chooses are not
   // met in the same order where the ranks' caches have others.
   bool is_exchanged(const TensorPlan& t, const TiledTensor& tiled) const {
     if (!plan_.has_part_of_rows(t) || plan_.params[t.param].param->is_routed()) return false;
     const int64_t last = (tiled.run_rows - 1) % tiled.tile_rows + 1;
-    return last >= plan_.rank.size && largest_share(t) > 0;  // a rank has a row of each tile
+    return smallest_band(last) > 0 && largest_share(plan_, t) > 0;
   }
 
-  // Rows that each rank reads for all: of a tensor of whose rows all ranks have parts, as many
-  // whole groups for each rank as there are. The rest, if any, is less than a group for each rank.
-  struct Bands {
-    int64_t groups = 0;  // of each rank
-    int64_t exchanges = 0;
+  int64_t smallest_band(int64_t rows) const {
+    int64_t least = rows;
+    for (int r = 0; r < plan_.rank.size; ++r)
+      least = std::min(least, plan_.bands.begin(rows, r + 1) - plan_.bands.begin(rows, r));
+    return least;
+  }
+
+  // Exchanges of a tensor of whose rows all ranks have parts: in each, every rank has read some
+  // whole groups. Groups that are too few for all are read by each rank.
+  struct Exchanges {
+    int64_t groups = 0;  // of all ranks
+    int64_t count = 0;
+    Bands bands;
+    // Groups that a rank reads before an exchange.
+    int64_t groups_before(int64_t exchange, int rank) const {
+      const int64_t own = bands.begin(groups, rank + 1) - bands.begin(groups, rank);
+      return own * exchange / count;
+    }
   };
-  Bands bands_of(std::span<const uint32_t> tensors) const {
+  Exchanges exchanges_of(std::span<const uint32_t> tensors) const {
     constexpr uint64_t kSmallestBand = 512;
     const TensorPlan& t = plan_.tensors[tensors.front()];
     const ParamPlan& param = plan_.params[t.param];
     const auto ranks = static_cast<uint64_t>(plan_.rank.size);
-    const uint64_t share = tensors.size() > 1 || param.streamed() ? 0 : largest_share(t);
-    if (share == 0) return {};
+    const uint64_t share = tensors.size() > 1 || param.streamed() ? 0 : largest_share(plan_, t);
+    if (share == 0 || t.rows.bytes() < kSmallestBand * ranks) return {};
     // The parts that a rank receives fit into its slot, too.
     const uint64_t row = std::max(t.rows.row_bytes, share * ranks);
     const auto fit = static_cast<int64_t>(most_ / row) / t.rows.group;
-    const int64_t groups = t.rows.rows / t.rows.group / plan_.rank.size;
-    if (fit == 0 || groups == 0 || t.rows.bytes() < kSmallestBand * ranks) return {};
-    return {groups, ceil_div(groups, fit)};
-  }
-  int64_t rows_in(const Bands& bands, const RowsInFile& rows) const {
-    return bands.groups * plan_.rank.size * rows.group;
+    const int64_t groups = t.rows.rows / t.rows.group, equal = groups / plan_.rank.size;
+    if (fit == 0 || equal == 0) return {};
+    Exchanges all{.groups = groups, .bands = plan_.bands};
+    int64_t most = 0;
+    for (int r = 0; r < plan_.rank.size; ++r)
+      most = std::max(most, all.bands.begin(groups, r + 1) - all.bands.begin(groups, r));
+    all.count = ceil_div(most, fit);
+    if (smallest_band(groups) >= all.count) return all;
+    const std::vector<uint64_t> alike(ranks);
+    return {equal * plan_.rank.size, ceil_div(equal, fit), Bands(alike, 0)};
   }
 
   uint64_t spans_of(std::span<const uint32_t> tensors) const {
     const RowsInFile rows = rows_of(tensors);
-    const Bands bands = bands_of(tensors);
-    const int64_t alone = rows.rows - rows_in(bands, rows);
+    const Exchanges exchanges = exchanges_of(tensors);
+    const int64_t alone = rows.rows - exchanges.groups * rows.group;
     return static_cast<uint64_t>(
-        bands.exchanges * plan_.rank.size +
+        exchanges.count * plan_.rank.size +
         ceil_div(alone, rows_per_span(plan_.tensors[tensors.front()], rows)));
   }
 
   void append_spans(std::span<const uint32_t> tensors, bool measure, bool encode) {
     const RowsInFile rows = rows_of(tensors);
-    const Bands bands = bands_of(tensors);
+    const Exchanges exchanges = exchanges_of(tensors);
     const uint64_t spans = spans_of(tensors);
-    if (bands.exchanges > 0) plan_.exchange_bytes = plan_.slot_bytes;
+    if (exchanges.count > 0) plan_.exchange_bytes = plan_.slot_bytes;
     if (only_count_ && spans > 1) {
       note(spans, tensors.size());
       last_joins_ = false;
@@ -156,13 +160,14 @@ class SpanWriter {
     }
     const Span like{.measure = measure, .encode = encode};
     int64_t row = 0;
-    for (int64_t e = 0; e < bands.exchanges; ++e) {
-      const int64_t groups =
-          bands.groups * (e + 1) / bands.exchanges - bands.groups * e / bands.exchanges;
-      for (int32_t r = 0; r < plan_.rank.size; ++r, row += groups * rows.group) {
+    for (int64_t e = 0; e < exchanges.count; ++e) {
+      for (int32_t r = 0; r < plan_.rank.size; ++r) {
+        const int64_t count =
+            (exchanges.groups_before(e + 1, r) - exchanges.groups_before(e, r)) * rows.group;
         Span span = like;
         span.reader = r;
-        append_span(tensors, row, groups * rows.group, span);
+        append_span(tensors, row, count, span);
+        row += count;
       }
     }
     const int64_t step = rows_per_span(plan_.tensors[tensors.front()], rows);

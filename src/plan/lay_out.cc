@@ -317,6 +317,7 @@ void finish(ReadPlan& plan) {
   });
   lay_out_row_amax(plan);
   find_alike(plan);
+  plan.bands = read_bands(plan);
   set_placement(plan, {});
 }
 

@@ -29,12 +29,13 @@ constexpr double kLeastPart = 0.2;
 // Bounds of a credible shape.
 constexpr uint64_t kLeastRequest = 64 * KiB, kLargestRequest = 8 * MiB;
 constexpr uint64_t kLeastInFlight = 4 * MiB, kMostInFlight = 64 * MiB;
-// Bounds of a credible rate [bytes/s]. Others were not written by this program.
-constexpr double kSlowest = 1e4, kFastest = 1e14;
+// Bounds of a credible rate [bytes/s, messages/s]. Others were not written by this program.
+constexpr double kSlowest = 1e4, kFewestMessages = 0.1, kFastest = 1e14;
 
 // An object of rates.json, of lists of observations.
 const char* section(RateKind kind) {
-  constexpr const char* kSections[] = {"disks", "sweeps", "memory", "steps", "links", "hosts"};
+  constexpr const char* kSections[] = {"disks", "sweeps", "memory", "steps",
+                                       "links", "hosts",  "ranks",  "messages"};
   return kSections[static_cast<size_t>(kind)];
 }
 
@@ -53,6 +54,9 @@ std::string list_key(RateKind kind, const RateKeys& keys) {
       return keys.device;
     case RateKind::host:
       return keys.weights + " beside " + keys.device;
+    case RateKind::ranks:
+    case RateKind::messages:
+      return keys.several_hosts ? "hosts" : "host";
   }
   return {};
 }
@@ -90,7 +94,9 @@ Json read_rates(const std::filesystem::path& file) {
   return Json::object();
 }
 
-bool credible(double rate) { return rate >= kSlowest && rate <= kFastest; }
+bool credible(RateKind kind, double rate) {
+  return rate >= (kind == RateKind::messages ? kFewestMessages : kSlowest) && rate <= kFastest;
+}
 
 // The oldest first; without what is none.
 std::vector<Observation> observations_of(const Json& json, const RateKeys& keys, RateKind kind) {
@@ -99,7 +105,7 @@ std::vector<Observation> observations_of(const Json& json, const RateKeys& keys,
   if (!list.is_array()) return found;
   for (const Json& o : list) {
     const Json& rate = member(o, "rate");
-    if (rate.is_number() && credible(rate.get<double>()))
+    if (rate.is_number() && credible(kind, rate.get<double>()))
       found.push_back({kind, rate.get<double>(), source_in(o)});
   }
   return found;
@@ -123,7 +129,7 @@ std::optional<Rate> typical(const Json& json, const RateKeys& keys, RateKind kin
 }
 
 void add(Json& json, const RateKeys& keys, const Observation& observation) {
-  if (!credible(observation.bytes_per_second)) return;
+  if (!credible(observation.kind, observation.bytes_per_second)) return;
   std::vector<Observation> all = observations_of(json, keys, observation.kind);
   all.push_back(observation);
   if (all.size() > kKept) all.erase(all.begin());
@@ -170,6 +176,12 @@ Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys) 
   take(rates.link, RateKind::link);
   take(rates.host, RateKind::memory);
   take(rates.host, RateKind::host);
+  RateKeys ranks = keys;
+  for (const bool several : {false, true}) {
+    ranks.several_hosts = several;
+    if (auto seen = typical(json, ranks, RateKind::ranks)) rates.ranks = *seen;
+    if (auto seen = typical(json, ranks, RateKind::messages)) rates.messages = *seen;
+  }
   return rates;
 }
 

@@ -27,28 +27,32 @@ struct Rate {
 
 // Rates that loads and steps reach.
 struct Rates {
-  Rate disk{1.4e9};   // by a load, of the device that holds the checkpoint
-  Rate sweep{1.4e9};  // by a pass over streamed weights, beside what memory takes for it
-  Rate memory{17e9};  // by a step, of all weights that a token meets
-  Rate link{12e9};    // from host memory to a device
-  Rate host{17e9};    // of host memory beside a device, by the CPU's products
+  Rate disk{1.4e9};    // by a load, of the device that holds the checkpoint
+  Rate sweep{1.4e9};   // by a pass over streamed weights, beside what memory takes for it
+  Rate memory{17e9};   // by a step, of all weights that a token meets
+  Rate link{12e9};     // from host memory to a device
+  Rate host{17e9};     // of host memory beside a device, by the CPU's products
+  Rate ranks{1.2e9};   // from one rank to the others
+  Rate messages{2e4};  // of few bytes, one after another, between ranks [1/s]
 };
 
 // The keys under which rates are remembered.
 struct RateKeys {
-  std::string disk;        // disk_key()
-  std::string weights;     // their stored type and scheme
-  std::string processor;   // the kernels, and how many threads
-  std::string device;      // DeviceInfo::name of where the link leads
-  double memory_rate = 0;  // DeviceInfo::memory_rate
+  std::string disk;           // disk_key()
+  std::string weights;        // their stored type and scheme
+  std::string processor;      // the kernels, and how many threads
+  std::string device;         // DeviceInfo::name of where the link leads
+  double memory_rate = 0;     // DeviceInfo::memory_rate
+  bool several_hosts = true;  // that ranks are on
 };
 // The key of the disk that holds `path`.
 std::string disk_key(const std::filesystem::path& path);
 
 // `memory` is a bare rate from any source; `step` is the rate that decode steps reach, in one
 // format and on one processor.
-// `host` is that of the CPU beside a device.
-enum class RateKind : uint8_t { disk, sweep, memory, step, link, host };
+// `host` is that of the CPU beside a device. `ranks` and `messages` are of several hosts, else of
+// this one.
+enum class RateKind : uint8_t { disk, sweep, memory, step, link, host, ranks, messages };
 
 struct Observation {
   RateKind kind = RateKind::disk;

@@ -74,7 +74,10 @@ uint64_t ReadPlan::tiles_bytes(const TiledTensor& tiled) const {
   const TensorPlan& codes = tensors[tiled.tensor];
   const RowsInFile rows = rows_in_sweep(*this, codes);
   uint64_t bytes = tiled.tiles / tiled.run_tiles * rows.bytes();
-  if (tiled.exchanged) bytes /= static_cast<uint64_t>(rank.size);
+  if (tiled.exchanged) {
+    const auto all = static_cast<int64_t>(bytes);
+    bytes = static_cast<uint64_t>(bands.begin(all, rank.rank + 1) - bands.begin(all, rank.rank));
+  }
   for (uint32_t k = 0; k < codes.others; ++k) bytes += tensors[codes.first_other + k].rows.bytes();
   return bytes;
 }

@@ -24,6 +24,7 @@
 #include "src/formats/stored_format.h"
 #include "src/memory/tier.h"
 #include "src/models/registry.h"
+#include "src/plan/bands.h"
 #include "src/plan/expert_reuse.h"
 #include "src/plan/quantize.h"
 
@@ -214,6 +215,7 @@ struct RowAmax {
 struct ReadPlan {
   Rank rank;
   bool own_files = false;  // of this rank, in which other ranks have no part
+  Bands bands;             // of exchanged rows
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;

@@ -1,6 +1,9 @@
 #include "src/ranks/nccl.h"
 
 #include <array>
+#include <future>
+#include <thread>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/shared_library.h"
@@ -40,7 +43,7 @@ Functions functions_of(const char* name) {
 
 class Nccl final : public DeviceLink {
  public:
-  Nccl(const Group& group, Device& device, const char* library) {
+  Nccl(const Group& group, Device& device, std::chrono::seconds patience, const char* library) {
     UniqueId own;
     group.together([&] {
       f_ = functions_of(library);
@@ -48,9 +51,7 @@ class Nccl final : public DeviceLink {
       if (group.rank().rank == 0) check_status(f_.get_id(&own), "making a group");
     });
     const UniqueId id = group.gather(own).front();
-    group.together([&] {
-      check_status(f_.init(&handle_, group.rank().size, id, group.rank().rank), "joining a group");
-    });
+    group.together([&] { join(group, device, id, patience); });
   }
   // Other ranks may have ended, for which ncclCommDestroy would wait.
   ~Nccl() override {
@@ -65,6 +66,34 @@ class Nccl final : public DeviceLink {
   }
 
  private:
+  // The library waits for all ranks, without end where one does not come. So a thread of its own
+  // calls it, which is left behind where the time is over: the group then ends this process.
+  void join(const Group& group, Device& device, const UniqueId& id, std::chrono::seconds patience) {
+    struct Joined {
+      int status = 0;
+      Functions::Handle handle = nullptr;
+    };
+    std::promise<Joined> promise;
+    std::future<Joined> joined = promise.get_future();
+    const auto waits = std::make_shared<bool>(true);
+    std::thread([f = f_, rank = group.rank(), id, stream = device.stream(),
+                 still_waits = std::weak_ptr(waits), promise = std::move(promise)]() mutable {
+      static_cast<void>(std::exchange(stream, nullptr)->handle());
+      Joined result;
+      result.status = f.init(&result.handle, rank.size, id, rank.rank);
+      if (still_waits.expired() && result.status == 0) f.abort(result.handle);
+      promise.set_value(result);
+    }).detach();
+    if (joined.wait_for(patience) != std::future_status::ready)
+      fail(ErrorKind::runtime,
+           "NCCL: the GPUs of {} ranks have not met within {} s; NCCL_DEBUG=INFO shows what it "
+           "waits for, and NCCL_SOCKET_IFNAME chooses the network (--rank-timeout)",
+           group.rank().size, patience.count());
+    const Joined result = joined.get();
+    handle_ = result.handle;
+    if (result.status != 0) group.break_off();  // the others wait in the library
+    check_status(result.status, "joining a group");
+  }
   void check_status(int status, const char* what) const {
     if (status != 0) fail(ErrorKind::runtime, "NCCL: {}: {}", what, f_.text(status));
   }
@@ -75,8 +104,9 @@ class Nccl final : public DeviceLink {
 
 }  // namespace
 
-std::unique_ptr<DeviceLink> join_nccl(const Group& group, Device& device, const char* library) {
-  return std::make_unique<Nccl>(group, device, library);
+std::unique_ptr<DeviceLink> join_nccl(const Group& group, Device& device,
+                                      std::chrono::seconds patience, const char* library) {
+  return std::make_unique<Nccl>(group, device, patience, library);
 }
 
 }  // namespace sluice

@@ -107,6 +107,33 @@ class RanksTest(Case):
             self.assertTrue(all(r["weights_bytes"] > 0 for r in ranks))
         self.assertEqual(run_json("plan", DEMO, "--tensor-parallel-size", "2")["ranks"], 2)
 
+    def test_logits_and_perplexity(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ids, text = f"{folder}/ids.json", f"{folder}/text.txt"
+            with open(ids, "w") as file:
+                json.dump([[5, 6, 7, 8], [9, 10]], file)
+            with open(text, "w") as file:
+                file.write("Once upon a time there was a rank. ")
+            what = ["--threads", "1", "--dtype", "float32", "--json", "--quiet"]
+            lists = ["logits", DEMO, "--token-ids", ids, *what, "--out"]
+            one = run_json(*lists[:-3], "--out", f"{folder}/one.safetensors")
+            stages = json.loads(self.run_ranks(2, *lists, f"{folder}/two.safetensors", "--pipeline-parallel-size", "2").stdout)
+            self.assertEqual(stages["logits_hash"], one["logits_hash"])
+            perplexity = run_json("eval", DEMO, "--text", text, *what[:-2])["perplexity"]
+            several = json.loads(self.run_ranks(2, "eval", DEMO, "--text", text, *what).stdout)
+            self.assertAlmostEqual(several["perplexity"], perplexity, delta=perplexity / 1e4)
+
+    def test_a_plan_knows_what_runs_have_measured(self):
+        self.run_ranks(2, "run", DEMO, "Once", "-n", "1", "--threads", "1", "--quiet")
+        asked = ["plan", DEMO, "--rank-memory", "1GiB,1GiB"]
+        measured = run_json(*asked)["divisions"]
+        self.assertEqual(measured["latency_source"], "runs")
+        self.assertLess(measured["latency_seconds"], 1)
+        stated = run_json(*asked, "--rank-latency", "7", "--rank-link", "2GB")["divisions"]
+        self.assertEqual((stated["latency_seconds"], stated["latency_source"]), (7e-6, "stated"))
+        self.assertEqual((stated["link_bytes_per_second"], stated["link_bytes_source"]), (2e9, "stated"))
+        self.assert_fails(2, "leave them out", *asked, "--tensor-parallel-size", "2")
+
     def test_batch_and_chat(self):
         with tempfile.TemporaryDirectory() as folder:
             requests = [{"custom_id": str(i), "method": "POST", "url": "/v1/completions",
@@ -241,4 +268,4 @@ class NoRanksTest(Case):
         self.assertEqual(done.returncode, 2)
         self.assertIn("openmpi-bin", done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1)
-        self.assertIn("run, chat, batch and serve", sluice("inspect", DEMO, "--tensor-parallel-size", "2").stderr)
+        self.assertIn("run, chat, batch, serve, logits and eval", sluice("inspect", DEMO, "--tensor-parallel-size", "2").stderr)

@@ -113,7 +113,7 @@ TEST_F(Pipeline, RanksHaveTheirLayers) {
         [&](test::OnRank& rank) {
           const LoadedModel& loaded = rank.load(rank.planner.run_shape(64, 8, 1));
           if (stages == 1) whole = loaded.report().io.bytes_requested;
-          for (const RankLoad& load : loaded.rank_loads()) {
+          for (const RankShare& load : loaded.rank_shares()) {
             EXPECT_EQ(load.layers.begin, next);
             EXPECT_LE(load.layers.count, 12 / stages + 1);
             next += load.layers.count;

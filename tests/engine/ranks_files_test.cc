@@ -111,6 +111,21 @@ TEST_P(RanksFormatFiles, GiveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(All, RanksFormatFiles, testing::ValuesIn(formats_of_the_hub()),
                          test::golden_name);
 
+// Sizes that only whole tensors tell: of per-layer embeddings, of low ranks, of states.
+TEST(RanksGgufFiles, HaveTheSizesOfTheModel) {
+  const std::vector<int32_t> prompt{3, 1, 4, 1, 5};
+  for (const char* name : {"gemma4_e", "kimi_linear", "jamba_dense"}) {
+    SCOPED_TRACE(name);
+    const fs::path model = test::source_dir() / "tests/data/gguf" / fmt::format("{}.gguf", name);
+    const test::TempDir dir;
+    const auto fault = cut_files(model, 2, dir.path());
+    ASSERT_FALSE(fault) << fault->what();
+    const test::How how{.dtype = DtypeChoice::f32, .threads = 1};
+    EXPECT_EQ(test::run_on_ranks(dir.path(), prompt, 4, 2, how).logits,
+              test::run_on_ranks(model, prompt, 4, 2, how).logits);
+  }
+}
+
 TEST(RanksOwnFiles, AreForSoManyRanks) {
   const test::TempDir dir;
   ASSERT_FALSE(cut_files(test::bundled_model("llama_rope_dynamic"), 2, dir.path()));

@@ -53,12 +53,15 @@ INSTANTIATE_TEST_SUITE_P(Shared, RanksTest, testing::ValuesIn(test::shared_model
                          test::golden_name);
 
 // A rank reads its rows, and its band of the rows of matrices whose columns ranks divide: all ranks
-// together read the checkpoint once.
-TEST(Ranks, ReadTheirParts) {
+// together read the checkpoint once, and each as much, also where one has more KV heads.
+class RanksReads : public testing::TestWithParam<int> {};
+
+TEST_P(RanksReads, TheirParts) {
   test::TempDir dir;
   test::Random random("Ranks.ReadTheirParts");
   Json config = test::tiny_config();
-  for (const char* heads : {"num_attention_heads", "num_key_value_heads"}) config[heads] = 12;
+  config["num_attention_heads"] = 12;
+  config["num_key_value_heads"] = GetParam();
   config["head_dim"] = 64;
   config["hidden_size"] = 768;
   config["intermediate_size"] = 2304;
@@ -71,7 +74,7 @@ TEST(Ranks, ReadTheirParts) {
       const LoadedModel& loaded = rank.load(rank.planner.run_shape(16, 8, 1));
       if (size == 1) whole = loaded.report().needed_bytes;
       uint64_t sum = 0, most = 0;
-      for (const RankLoad& load : loaded.rank_loads()) {
+      for (const RankShare& load : loaded.rank_shares()) {
         sum += load.bytes_read;
         most = std::max(most, load.bytes_read);
       }
@@ -81,6 +84,8 @@ TEST(Ranks, ReadTheirParts) {
     });
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(KvHeads, RanksReads, testing::Values(12, 4));
 
 // Steps of several sequences, a fork and swapped blocks are the same on every rank.
 TEST(Ranks, FollowAnEngine) {

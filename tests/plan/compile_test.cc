@@ -301,5 +301,22 @@ TEST(Compile, AlikeTensorsHaveTheTilesThatEachHasByItself) {
   EXPECT_GT(alike, 0u);
 }
 
+// Ranks of which one has more of what each reads for itself.
+TEST(Bands, HaveRanksReadAsMuch) {
+  constexpr int64_t kRows = 2400;
+  const std::vector<uint64_t> own{100, 100, 160};
+  const Bands bands(own, 240);  // 200 each
+  EXPECT_EQ(bands.begin(kRows, 0), 0);
+  EXPECT_NEAR(static_cast<double>(bands.begin(kRows, 1)), 1000, 1);
+  EXPECT_NEAR(static_cast<double>(bands.begin(kRows, 2)), 2000, 1);
+  EXPECT_EQ(bands.begin(kRows, 3), kRows);
+  const std::vector<uint64_t> alike(3);
+  for (int r = 0; r <= 3; ++r) EXPECT_EQ(Bands(alike, 240).begin(7, r), 7 * r / 3);
+  EXPECT_GT(Bands(std::vector<uint64_t>{0, 1000}, 10).begin(16, 2) -
+                Bands(std::vector<uint64_t>{0, 1000}, 10).begin(16, 1),
+            0)
+      << "each has a row, even where no bands can make it even";
+}
+
 }  // namespace
 }  // namespace sluice

@@ -57,6 +57,18 @@ TEST_F(RatesTest, BelongToWhatTheyWereSeenOf) {
   EXPECT_EQ(rates(other).link.source, RateSource::assumed);
 }
 
+TEST_F(RatesTest, RanksOnHostsCountBeforeRanksOnOne) {
+  RateKeys one = kKeys;
+  one.several_hosts = false;
+  ASSERT_TRUE(remember(RateKind::ranks, 5e9, RateSource::runs, one));
+  ASSERT_TRUE(remember(RateKind::messages, 2e5, RateSource::runs, one));
+  EXPECT_EQ(rates().ranks.bytes_per_second, 5e9);
+  EXPECT_EQ(rates().messages.bytes_per_second, 2e5);
+  ASSERT_TRUE(remember(RateKind::messages, 20, RateSource::runs)) << "across a continent";
+  EXPECT_EQ(rates(one).messages.bytes_per_second, 20);
+  EXPECT_EQ(rates().ranks.source, RateSource::runs);
+}
+
 TEST_F(RatesTest, BareRatesCountLess) {
   ASSERT_TRUE(remember(RateKind::disk, 3e9, RateSource::bench));
   ASSERT_TRUE(remember(RateKind::memory, 2e10, RateSource::bench));

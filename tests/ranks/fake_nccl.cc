@@ -5,6 +5,7 @@
 
 #include <array>
 #include <barrier>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -32,6 +33,9 @@ sluice::test::FakeStreams streams;
 std::mutex mutex;
 std::map<int, std::shared_ptr<Meeting>> meetings;
 int ids = 0;
+std::condition_variable released;
+bool is_held = false;
+int failing_rank = -1;
 
 constexpr int kUint8 = 1, kInvalidArgument = 4;
 
@@ -40,6 +44,13 @@ constexpr int kUint8 = 1, kInvalidArgument = 4;
 extern "C" {
 
 void fake_nccl_use(const sluice::test::FakeStreams* use) { streams = *use; }
+
+void fake_nccl_hold(bool hold, int failing) {
+  const std::lock_guard lock(mutex);
+  is_held = hold;
+  failing_rank = failing;
+  released.notify_all();
+}
 
 int ncclGetUniqueId(UniqueId* id) {
   const std::lock_guard lock(mutex);
@@ -52,7 +63,9 @@ int ncclCommInitRank(void** comm, int ranks, UniqueId id, int rank) {
   int number = 0;
   std::memcpy(&number, id.internal.data(), sizeof(number));
   if (number == 0 || rank >= ranks) return kInvalidArgument;
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex);
+  if (rank == failing_rank) return kInvalidArgument;
+  released.wait(lock, [] { return !is_held; });
   std::shared_ptr<Meeting>& meeting = meetings[number];
   if (meeting == nullptr) meeting = std::make_shared<Meeting>(ranks);
   *comm = new Comm{meeting, static_cast<size_t>(rank)};

@@ -17,3 +17,6 @@ struct FakeStreams {
 
 // The library's own function, which is called before the others.
 using FakeNcclUse = void (*)(const sluice::test::FakeStreams*);
+// Has ranks wait while they join a group, until it is called with false. `failing`: the rank that
+// fails instead; -1: none.
+using FakeNcclHold = void (*)(bool hold, int failing);

@@ -23,6 +23,7 @@ using test::How;
 using test::Outcome;
 
 constexpr const char* kLibrary = SLUICE_FAKE_NCCL;
+constexpr std::chrono::seconds kPatience{60};
 
 std::unique_ptr<DeviceLink> join_fake(const Group& group, Device& device) {
   static const SharedLibrary library("a fake of NCCL", {kLibrary});
@@ -33,7 +34,7 @@ std::unique_ptr<DeviceLink> join_fake(const Group& group, Device& device) {
                                   },
                                   [](CUstream_st* stream) { stream->owner->synchronize(stream); }};
   use(&streams);
-  return join_nccl(group, device, kLibrary);
+  return join_nccl(group, device, kPatience, kLibrary);
 }
 
 // A rank's device and kernels, and a tensor there.
@@ -130,7 +131,7 @@ TEST(CudaRanks, AMissingLibraryIsSaidOnEveryRank) {
       const auto backend = simt::make_emulated_backend({});
       const char* library = r == 0 ? kLibrary : "libnccl.so.none";
       try {
-        join_nccl(host, backend->device(), library);
+        join_nccl(host, backend->device(), kPatience, library);
         ADD_FAILURE();
       } catch (const Error& e) {
         EXPECT_EQ(e.kind(), ErrorKind::usage);
@@ -139,6 +140,62 @@ TEST(CudaRanks, AMissingLibraryIsSaidOnEveryRank) {
             << e.what();
       }
     });
+  }
+}
+
+// Ranks that wait for one another in the library.
+class CudaRanksJoining : public testing::Test {
+ protected:
+  CudaRanksJoining() { library_.load(hold_, "fake_nccl_hold"); }
+  ~CudaRanksJoining() override { hold_(false, -1); }
+  CudaRanksJoining(const CudaRanksJoining&) = delete;
+
+  SharedLibrary library_{"a fake of NCCL", {kLibrary}};
+  FakeNcclHold hold_ = nullptr;
+};
+
+TEST_F(CudaRanksJoining, ARankThatFailsSaysSoAtOnce) {
+  hold_(true, 1);
+  test::Meeting meeting(2);
+  std::vector<std::jthread> ranks;
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back([&, r] {
+      const test::ThreadGroup host({r, 2}, meeting);
+      const auto backend = simt::make_emulated_backend({});
+      try {
+        join_nccl(host, backend->device(), kPatience, kLibrary);
+        EXPECT_EQ(r, 0);
+      } catch (const Error& e) {
+        EXPECT_EQ(r, 1);
+        EXPECT_TRUE(host.is_broken());
+        EXPECT_NE(std::string(e.what()).find("joining a group"), std::string::npos) << e.what();
+      }
+      if (r == 1) {
+        hold_(false, -1);
+        host.agree(nullptr);  // with rank 0, which a launcher would have ended
+      }
+    });
+  }
+}
+
+TEST_F(CudaRanksJoining, RanksDoNotWaitForever) {
+  hold_(true, -1);
+  test::Meeting meeting(2);
+  {
+    std::vector<std::jthread> ranks;
+    for (int r = 0; r < 2; ++r) {
+      ranks.emplace_back([&, r] {
+        const test::ThreadGroup host({r, 2}, meeting);
+        const auto backend = simt::make_emulated_backend({});
+        try {
+          join_nccl(host, backend->device(), std::chrono::seconds(1), kLibrary);
+          ADD_FAILURE();
+        } catch (const Error& e) {
+          EXPECT_NE(std::string(e.what()).find("have not met within 1 s"), std::string::npos)
+              << e.what();
+        }
+      });
+    }
   }
 }
 

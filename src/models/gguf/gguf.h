@@ -143,10 +143,9 @@ struct RopeFactors {
 const GgufArchitecture& find_gguf_architecture(const io::GgufCheckpoint& checkpoint);
 // Tells whether a layer has the tensor `rest`, "blk.N.REST".
 bool has_in_a_layer(const io::GgufCheckpoint& checkpoint, std::string_view rest);
-// The metadata in the form of config.json. Where the file is one of several ranks, its table has a
-// part of the vocabulary, whose size is then that of the tokenizer.
+// The metadata in the form of config.json.
 Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint& checkpoint,
-                 const RopeFactors& factors, int ranks = 1);
+                 const RopeFactors& factors);
 // In what the layers of the model differ.
 LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::GgufHeader& header);
 // Ids of the tokens that end a text: those that keys name, then those that are known by their texts

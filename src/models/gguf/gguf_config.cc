@@ -288,12 +288,6 @@ void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
     fail(ErrorKind::refused, "{}: {} is false, which is not supported", fields.where(), causal);
 }
 
-// Returns how many tokens the tokenizer has.
-int64_t tokens_of(const io::GgufHeader& header) {
-  const auto tokens = header.arrays.find("tokenizer.ggml.tokens");
-  return tokens == header.arrays.end() ? 0 : static_cast<int64_t>(tokens->second.count);
-}
-
 }  // namespace
 
 bool has_in_a_layer(const io::GgufCheckpoint& checkpoint, std::string_view rest) {
@@ -330,7 +324,7 @@ const GgufArchitecture& find_gguf_architecture(const io::GgufCheckpoint& checkpo
 }
 
 Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint& checkpoint,
-                 const RopeFactors& factors, int ranks) {
+                 const RopeFactors& factors) {
   const JsonFields fields(checkpoint.header.values,
                           io::printable(checkpoint.header.file.path.string()));
   const std::string prefix = std::string(architecture.name) + ".";
@@ -364,13 +358,8 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   set_layer_types(fields, architecture, checkpoint.header, config);
   set_layer_config(fields, architecture, checkpoint.header, config);
   // Converters do not agree on vocab_size; the table's rows are what there is.
-  if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"); ranks == 1) {
-    if (table != nullptr) config["vocab_size"] = table->shape.rows();
-  } else if (const int64_t tokens = tokens_of(checkpoint.header); tokens > 0) {
-    config["vocab_size"] = tokens;
-  } else if (const std::string size = prefix + "vocab_size"; fields.has(size.c_str())) {
-    config["vocab_size"] = fields.raw(size.c_str());
-  }
+  if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
+    config["vocab_size"] = table->shape.rows();
   if (config.contains("num_hidden_layers"))
     config["num_hidden_layers"] = own_layers(fields, std::string(architecture.name));
   for (const GgufWidth& row : architecture.widths) set_width(checkpoint, row, config);

@@ -39,11 +39,11 @@ class GgufSource : public ModelSource {
 
   std::string_view config_name() const override { return name_; }
   Json config() const override {
+    if (ranks_ > 1) return config_of_cut();
     const io::CheckpointIndex index = this->index();
     return gguf_config(architecture_, checkpoint_,
                        {.short_ones = read_floats(index, "rope_factors_short.weight"),
-                        .long_ones = read_floats(index, "rope_factors_long.weight")},
-                       ranks_);
+                        .long_ones = read_floats(index, "rope_factors_long.weight")});
   }
   std::optional<Json> generation_config() const override { return std::nullopt; }
   SourceFacts facts() const override;
@@ -55,6 +55,15 @@ class GgufSource : public ModelSource {
   }
 
  private:
+  // A rank's file has parts of tensors, which do not tell all sizes of the model.
+  Json config_of_cut() const {
+    const JsonFields fields(checkpoint_.header.values, name_);
+    const std::string key(io::kGgufCutConfig);
+    if (!fields.has(key.c_str()))
+      fail(ErrorKind::refused, "{}: has no {}; cut the model again, by `sluice shard`", name_, key);
+    return parse_json(fields.string(key.c_str()), fmt::format("{}: {}", name_, key));
+  }
+
   int ranks_;
   io::GgufCheckpoint checkpoint_;
   const GgufArchitecture& architecture_;

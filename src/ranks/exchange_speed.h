@@ -1,0 +1,18 @@
+// The speed at which ranks exchange rows, measured where a run on several begins: plan predicts
+// with it how fast others are.
+#pragma once
+
+#include "src/nn/group.h"
+
+namespace sluice {
+
+struct ExchangeSpeed {
+  double messages_per_second = 0;  // of few bytes, one after another
+  double bytes_per_second = 0;     // from a rank to the others; 0: too many to be seen
+};
+
+// Measures gathers of few bytes, and of as many as a decode step's rows have. All ranks call it,
+// and wait some milliseconds.
+ExchangeSpeed measure_exchange(const Group& group);
+
+}  // namespace sluice
