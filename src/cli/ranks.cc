@@ -133,8 +133,8 @@ void learn_exchange(const Group& group) {
   if (group.rank().rank > 0) return;
   RateKeys keys;
   keys.several_hosts = group.sharing().host < group.rank().size;
-  std::vector<Observation> seen{{RateKind::messages, speed.messages_per_second}};
-  if (speed.bytes_per_second > 0) seen.push_back({RateKind::ranks, speed.bytes_per_second});
+  const std::array<Observation, 2> seen{
+      {{RateKind::messages, speed.messages_per_second}, {RateKind::ranks, speed.bytes_per_second}}};
   remember_rates(rates_file(), keys, seen);
 }
 

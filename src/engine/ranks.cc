@@ -25,6 +25,15 @@ struct SharedShape {
   int64_t longest_sequence = 0;
 };
 
+// Returns a checksum of what all ranks must have alike: the config, and what is rounded how.
+uint64_t results_key(const Planner& planner) {
+  const std::string text =
+      fmt::format("{} {} {} {}", planner.checkpoint().model().files.config.dump(),
+                  planner.options().quantize.name(), static_cast<int>(planner.compute()),
+                  static_cast<int>(planner.kv_dtype()));
+  return checksum64(std::as_bytes(std::span(text)));
+}
+
 }  // namespace
 
 Planner::~Planner() {
@@ -67,15 +76,25 @@ void Planner::equal_ranks(const RunShape& shape, MemoryPlan& plan) const {
   struct Figures {
     int64_t chunk_rows, kv_blocks, swap_blocks, disk_blocks;
     uint64_t groups;  // checksum of the sizes of their blocks
+    uint64_t model;   // and of what is computed
   };
   std::vector<int64_t> sizes;
   for (const KvGroup& group : kv_layout(*checkpoint_.model().root, shape).groups)
     sizes.push_back(group.block_size);
-  const Figures own{plan.chunk_rows, plan.kv_blocks, plan.swap_blocks, plan.disk_blocks,
-                    checksum64(std::as_bytes(std::span(sizes)))};
+  const Figures own{plan.chunk_rows,
+                    plan.kv_blocks,
+                    plan.swap_blocks,
+                    plan.disk_blocks,
+                    checksum64(std::as_bytes(std::span(sizes))),
+                    results_key(*this)};
   const std::vector<Figures> all = group_.gather(own);
   for (size_t r = 0; r < all.size(); ++r) {
     const Figures& other = all[r];
+    if (other.model != all.front().model)
+      fail(ErrorKind::usage,
+           "rank {}: has another model than rank 0, or other options that change results (--dtype, "
+           "--quantization, --kv-cache-dtype); give all ranks the same",
+           r);
     plan.chunk_rows = std::min(plan.chunk_rows, other.chunk_rows);
     plan.kv_blocks = std::min(plan.kv_blocks, other.kv_blocks);
     plan.swap_blocks = std::min(plan.swap_blocks, other.swap_blocks);

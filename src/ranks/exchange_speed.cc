@@ -37,7 +37,8 @@ ExchangeSpeed measure_exchange(const Group& group) {
   const double few = median_seconds(group, std::span(bytes).first(kFew));
   const double many = median_seconds(group, bytes);
   const double sent = static_cast<double>(kMany - kFew) * (group.rank().size - 1);
-  return {1 / few, many > few ? sent / (many - few) : 0};
+  constexpr double kLeastPart = 0.25;  // of the time that many take, where few take as long
+  return {1 / few, sent / std::max(many - few, kLeastPart * many)};
 }
 
 }  // namespace sluice

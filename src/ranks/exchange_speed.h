@@ -8,7 +8,7 @@ namespace sluice {
 
 struct ExchangeSpeed {
   double messages_per_second = 0;  // of few bytes, one after another
-  double bytes_per_second = 0;     // from a rank to the others; 0: too many to be seen
+  double bytes_per_second = 0;     // from a rank to the others
 };
 
 // Measures gathers of few bytes, and of as many as a decode step's rows have. All ranks call it,

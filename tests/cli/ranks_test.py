@@ -123,6 +123,15 @@ class RanksTest(Case):
             several = json.loads(self.run_ranks(2, "eval", DEMO, "--text", text, *what).stdout)
             self.assertAlmostEqual(several["perplexity"], perplexity, delta=perplexity / 1e4)
 
+    def test_ranks_with_other_models_or_options_are_refused(self):
+        run = ["run", "--token-ids", "5,6,7", "-n", "2", "--threads", "1", "--quiet"]
+        model = MODELS / "llama_tied"
+        for other in ([MODELS / "llama_rope_dynamic"], [model, "--quantization", "fp8"]):
+            line = [*launch(1), run[0], model, *run[1:], ":", "-n", "1", SLUICE, run[0], *other, *run[1:]]
+            done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=HANGS)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("rank 1: has another model than rank 0", done.stderr)
+
     def test_a_plan_knows_what_runs_have_measured(self):
         self.run_ranks(2, "run", DEMO, "Once", "-n", "1", "--threads", "1", "--quiet")
         asked = ["plan", DEMO, "--rank-memory", "1GiB,1GiB"]

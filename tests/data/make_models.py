@@ -127,6 +127,8 @@ MODELS = {
                             rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "truncate": False,
                                              "original_max_position_embeddings": 32}),
     "gptj": GPTJConfig(**COMMON, n_embd=48, n_layer=2, n_head=3, rotary_dim=8, n_inner=72, n_positions=256),
+    "gpt_oss_three": GptOssConfig(**TINY | {"num_attention_heads": 6, "num_key_value_heads": 3, "intermediate_size": 16}, head_dim=8,
+                                  num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
     "granitemoe": GraniteMoeConfig(**SMALL | {"intermediate_size": 24}, num_local_experts=5, num_experts_per_tok=2,
                                    attention_multiplier=0.3, embedding_multiplier=2.0, logits_scaling=2.0, residual_multiplier=0.7),
     "granitemoeshared": GraniteMoeSharedConfig(**GROUPED | {"intermediate_size": 16}, num_local_experts=4, num_experts_per_tok=2,

@@ -104,7 +104,7 @@ Attention::Attention(const AttentionSpec& spec, const MixerPlace& place)
 
 void Attention::add_sinks(const MixerPlace& place) {
   const std::string name = place.name(spec_.sinks);
-  const Dimension one_a_head{.size = spec_.heads.units()};
+  const Dimension one_a_head = resized(spec_.heads, 1);
   sinks_ = &add_param(make_vector(name, ParamRole::bias,
                                   {{name, one_a_head.size, 0, Shard::by_rows(one_a_head)}},
                                   place.rank, 1));
