@@ -3,7 +3,7 @@
 //   codes qzeros   int32 [groups, outputs * bits / 32]: along each row a stream of zeros, less 1 in
 //   the
 //            first version of the format
-//   scales   f16 or bf16 [groups, outputs]
+//   scales   f16, bf16 or f32 [groups, outputs]
 //   g_idx    int32 [inputs]: the group of each input
 #include <algorithm>
 #include <cstring>
@@ -237,7 +237,7 @@ std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
     return tensors.get(stem + name, shape, types, "GPTQ");
   };
   const auto* zeros = get(".qzeros", {groups, outputs * bits / 32}, {DType::i32, DType::u32});
-  const auto* scales = get(".scales", {groups, outputs}, {DType::f16, DType::bf16});
+  const auto* scales = get(".scales", {groups, outputs}, {DType::f16, DType::bf16, DType::f32});
   const bool needs_order = config_.desc_act && config_.others.empty();
   const bool has_order = needs_order || tensors.find(stem + ".g_idx") != nullptr;
   const auto* order = has_order ? get(".g_idx", {inputs}, {DType::i32}) : nullptr;
