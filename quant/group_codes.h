@@ -66,11 +66,11 @@ struct GroupCoding {
   CodeTable table = CodeTable::integers;
   int bits = 4;
   DType scale_type = DType::f32;
-  bool rounds_to_bf16 = false;  // NVFP4 of BF16 elements
+  DType stored = DType::f32;  // elements' type, to which NVFP4's divisions are rounded
 };
 
 inline GroupCoding group_coding(const WeightFormat& format, DType stored) {
-  return {format.table, format.bits, format.scale_type, stored == DType::bf16};
+  return {format.table, format.bits, format.scale_type, stored};
 }
 
 // The bits that are stored, of scale_type, and what they mean.
@@ -80,7 +80,8 @@ struct GroupScale {
 };
 
 SLUICE_HD constexpr float rounded_as(const GroupCoding& coding, float x) {
-  return coding.rounds_to_bf16 ? bf16_to_float(float_to_bf16(x)) : x;
+  if (coding.stored == DType::bf16) return bf16_to_float(float_to_bf16(x));
+  return coding.stored == DType::f16 ? f16_to_float(float_to_f16(x)) : x;
 }
 
 // The outer scale of a tensor.

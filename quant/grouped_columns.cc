@@ -1,6 +1,7 @@
 #include "quant/grouped_columns.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -20,10 +21,16 @@ uint32_t word_at(const EncodeArgs& a, int64_t row, int64_t col) {
   return word;
 }
 
-uint16_t half_at(const EncodeArgs& a, int64_t row, int64_t col) {
-  uint16_t half;
-  std::memcpy(&half, a.source + row * a.source_stride + col * 2, sizeof half);
-  return half;
+// The bytes of a scale, of which the first dtype_bytes(a.stored) count.
+struct alignas(float) ScaleBytes {
+  std::byte bytes[sizeof(float)] = {};
+};
+ScaleBytes scale_in(const EncodeArgs& a, int64_t row, int64_t col) {
+  ScaleBytes scale;
+  const int64_t size = dtype_bytes(a.stored);
+  std::memcpy(scale.bytes, a.source + row * a.source_stride + col * size,
+              static_cast<size_t>(size));
+  return scale;
 }
 
 // Code i of a stream of words.
@@ -34,10 +41,12 @@ uint32_t code_of(const uint32_t* words, int bits, int i) {
   return code & ((1u << bits) - 1);
 }
 
-// The four-bit code of an output in a row whose words have eight outputs.
+// The first bit of an output's four-bit code, in a row whose words have eight outputs.
+int place_across(const EncodeArgs& a, int64_t output) {
+  return static_cast<int>(a.words.places >> (output % 8 * 4) & 15) * 4;
+}
 uint32_t code_across(const EncodeArgs& a, int64_t row, int64_t output) {
-  const auto place = a.words.places >> (output % 8 * 4) & 15;
-  return word_at(a, row, output / 8) >> (place * 4) & 15;
+  return word_at(a, row, output / 8) >> place_across(a, output) & 15;
 }
 
 // Returns where an output's run of columns lies in the weight.
@@ -57,43 +66,113 @@ int64_t padded_outputs(const EncodeArgs& a) {
 int64_t rows_of_run(const EncodeArgs& a) { return a.words.across ? kRunCols : a.to.format.bits; }
 
 // A run of an output whose codes lie across rows.
-void put_across(const EncodeArgs& a, int64_t run, int64_t o) {
-  const int64_t apart = a.to.format.layout == WeightLayout::rows ? 1 : kPanelRows;
-  uint32_t* out = run_in(a.to, a.first_row + o, a.first_col / kRunCols + run);
-  for (int j = 0; j < 4; ++j) out[j * apart] = 0;
-  for (int c = 0; o < a.outputs && c < kRunCols; ++c)
-    put_run_code(out, apart, 4, c, code_across(a, run * kRunCols + c, a.output(o)));
+// Outputs that are packed together, as a panel has them.
+struct Columns {
+  int64_t word[kPanelRows];  // of a row of the source; -1: there is no output, its codes are 0
+  int shift[kPanelRows];     // of the first bit in it
+  bool together = true;      // all words are there, side by side
+};
+using Lanes = std::array<uint32_t, kPanelRows>;  // of these outputs
+
+Columns columns_from(const EncodeArgs& a, int64_t first) {
+  Columns columns;
+  for (int r = 0; r < kPanelRows; ++r) {
+    const int64_t output = first + r < a.outputs ? a.output(first + r) : -1;
+    const bool across = a.words.across && output >= 0;
+    columns.word[r] = across ? output / 8 : output;
+    columns.shift[r] = across ? place_across(a, output) : 0;
+    if (columns.word[r] != columns.word[0] + r) columns.together = false;
+  }
+  return columns;
 }
 
+Lanes words_at(const EncodeArgs& a, int64_t row, const Columns& columns) {
+  Lanes words{};
+  if (columns.together) {
+    std::memcpy(words.data(), a.source + row * a.source_stride + columns.word[0] * 4, sizeof words);
+    return words;
+  }
+  for (size_t r = 0; r < words.size(); ++r)
+    if (columns.word[r] >= 0) words[r] = word_at(a, row, columns.word[r]) >> columns.shift[r];
+  return words;
+}
+
+// The codes of an input of the source.
+template <int kBits>
+Lanes codes_at(const EncodeArgs& a, int64_t input, const Columns& columns) {
+  const int64_t bit = a.words.across ? input * kWordBits : input * kBits;
+  const int64_t row = bit / kWordBits;
+  const int at = static_cast<int>(bit % kWordBits);
+  Lanes codes = words_at(a, row, columns);
+  for (uint32_t& code : codes) code >>= at;
+  if (at + kBits > kWordBits) {
+    const Lanes next = words_at(a, row + 1, columns);
+    for (size_t r = 0; r < codes.size(); ++r) codes[r] |= next[r] << (kWordBits - at);
+  }
+  for (uint32_t& code : codes) code &= (1u << kBits) - 1;
+  return codes;
+}
+
+// Packs a run of columns of the outputs of a panel, of which `first` is the first.
+template <int kBits>
+void collect_run(const EncodeArgs& a, int64_t first, int64_t run) {
+  const Weight& to = a.to;
+  const Columns columns = columns_from(a, first);
+  std::array<Lanes, kBits> words{};
+  for (int c = 0; c < kRunCols; ++c) {
+    const int64_t col = run * kRunCols + c;
+    const Lanes codes = codes_at<kBits>(a, a.order != nullptr ? a.order[col] : col, columns);
+    for (size_t r = 0; r < codes.size(); ++r)
+      put_run_code(words[0].data() + r, kPanelRows, kBits, c, codes[r]);
+  }
+  const int64_t apart = to.format.layout == WeightLayout::rows ? 1 : kPanelRows;
+  const int64_t outputs = std::min<int64_t>(kPanelRows, padded_outputs(a) - first);
+  for (int64_t r = 0; r < outputs; ++r) {
+    uint32_t* out = run_in(to, a.first_row + first + r, a.first_col / kRunCols + run);
+    for (const Lanes& word : words) {
+      *out = word[static_cast<size_t>(r)];
+      out += apart;
+    }
+  }
+}
+
+// Codes that change their places, or of which words have outputs. Inputs that change places are
+// read from all of the source: for one panel after another, whose part of it stays in the cache.
+template <int kBits>
+void collect_codes(const EncodeArgs& a) {
+  const int64_t panels = ceil_div(padded_outputs(a), kPanelRows), runs = a.rows / rows_of_run(a);
+  for (int64_t i = 0; i < panels * runs; ++i) {
+    const bool ordered = a.order != nullptr;
+    collect_run<kBits>(a, (ordered ? i / runs : i % panels) * kPanelRows,
+                       ordered ? i % runs : i / panels);
+  }
+  if (a.order != nullptr) std::copy_n(a.order, a.to.cols, a.to.order);
+}
+
+void collect_codes(const EncodeArgs& a) {
+  switch (a.to.format.bits) {
+    case 2:
+      return collect_codes<2>(a);
+    case 3:
+      return collect_codes<3>(a);
+    case 4:
+      return collect_codes<4>(a);
+    default:
+      return collect_codes<8>(a);
+  }
+}
+
+// Codes in their order, of which words have inputs.
 void encode_codes(const EncodeArgs& a) {
   const Weight& to = a.to;
   const int bits = to.format.bits;
   const int64_t apart = to.format.layout == WeightLayout::rows ? 1 : kPanelRows;
-  if (a.places != nullptr) {
-    const WeightFormat& f = to.format;
-    std::fill_n(to.data + plane_offset(f, Plane::codes, a.first_row, to.cols),
-                plane_bytes(f, Plane::codes, a.outputs, to.cols), std::byte{0});
-    std::copy_n(a.order, to.cols, to.order);
-  }
   for (int64_t run = 0; run < a.rows / rows_of_run(a); ++run) {
     for (int64_t o = 0; o < padded_outputs(a); ++o) {
-      if (a.words.across) {
-        put_across(a, run, o);
-        continue;
-      }
       uint32_t words[8] = {};
       for (int j = 0; o < a.outputs && j < bits; ++j)
         words[j] = word_at(a, run * bits + j, a.output(o));
-      const int64_t col = a.first_col + run * kRunCols;
-      if (a.places != nullptr) {
-        for (int c = 0; c < kRunCols; ++c) {
-          const int64_t place = a.places[col + c];
-          put_run_code(run_in(to, a.first_row + o, place / kRunCols), apart, bits,
-                       static_cast<int>(place % kRunCols), code_of(words, bits, c));
-        }
-        continue;
-      }
-      uint32_t* out = run_in(to, a.first_row + o, col / kRunCols);
+      uint32_t* out = run_in(to, a.first_row + o, a.first_col / kRunCols + run);
       if (bits != 3) {
         for (int j = 0; j < bits; ++j) out[j * apart] = paired_codes(words[j], bits);
         continue;
@@ -133,8 +212,9 @@ void encode_grouped_columns(const EncodeArgs& a) {
           "whole runs");
     check(a.first_col + a.rows / rows_of_run(a) * kRunCols <= a.to.cols,
           "columns within the weight");
-    check(!a.words.across || (bits == 4 && a.places == nullptr), "four bits, in their order");
-    return encode_codes(a);
+    check(!a.words.across || (bits == 4 && a.order == nullptr), "four bits, in their order");
+    check(a.order == nullptr || a.rows / bits * kRunCols == a.to.cols, "all inputs");
+    return a.order != nullptr || a.words.across ? collect_codes(a) : encode_codes(a);
   }
   check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
   if (a.plane == Plane::zeros) {
@@ -154,8 +234,9 @@ void encode_grouped_columns(const EncodeArgs& a) {
   }
   check(a.plane == Plane::scales && a.stored == format.scale_type, "scales");
   for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
-    const uint16_t scale = o < 0 ? uint16_t{0} : half_at(a, g, o);
-    std::memcpy(a.to.group_scales + at * 2, &scale, sizeof scale);
+    const ScaleBytes scale = o < 0 ? ScaleBytes{} : scale_in(a, g, o);
+    const int64_t size = dtype_bytes(a.stored);
+    std::memcpy(a.to.group_scales + at * size, scale.bytes, static_cast<size_t>(size));
   });
 }
 
@@ -163,9 +244,8 @@ EncodeStats grouped_column_stats(const EncodeArgs& a) {
   EncodeStats stats;
   if (a.plane == Plane::codes) stats.elements = a.outputs * (a.rows / rows_of_run(a)) * kRunCols;
   for (int64_t i = 0; a.plane == Plane::scales && i < a.rows * a.outputs; ++i) {
-    const uint16_t scale = half_at(a, i / a.outputs, a.output(i % a.outputs));
-    const float value = a.stored == DType::f16 ? f16_to_float(scale) : bf16_to_float(scale);
-    if (!std::isfinite(value)) ++stats.not_finite;
+    const ScaleBytes scale = scale_in(a, i / a.outputs, a.output(i % a.outputs));
+    if (!std::isfinite(stored_scale(scale.bytes, a.stored, nullptr, 0))) ++stats.not_finite;
   }
   return stats;
 }

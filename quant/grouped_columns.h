@@ -4,7 +4,7 @@
 //           stream of codes; or [inputs, outputs / 8] of four bits, along each row
 //   zeros   words of 32 bits, [groups, outputs * bits / 32]: along each row a stream of zeros
 // CodeWords (quant/encode.h) says which, and the order along rows.
-//   scales  f16 or bf16, [groups, outputs]
+//   scales  f16, bf16 or f32, [groups, outputs]
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,11 @@
 
 namespace sluice {
 
-// Encodes source rows of one of the tensors into args.plane; args.stored is u32, f16 or bf16. Rows
-// of codes begin at input args.first_col, a multiple of 32, and are whole runs of 32 inputs; where
-// args.places says that inputs change places, they are all of the tensor. Columns are rows of the
-// weight from args.first_row on: args.outputs of them, which are args.output(0), .... Rows of
-// scales and zeros are groups, from args.first_group on. With args.places args.order is written,
-// too.
+// Encodes source rows of one of the tensors into args.plane; args.stored is u32, f16, bf16 or f32.
+// Rows of codes begin at input args.first_col, a multiple of 32, and are whole runs of 32 inputs;
+// where args.order says that inputs change places, they are all of the tensor, and the order is
+// written, too. Columns are rows of the weight from args.first_row on: args.outputs of them, which
+// are args.output(0), .... Rows of scales and zeros are groups, from args.first_group on.
 void encode_grouped_columns(const EncodeArgs& args);
 // Counts infinite and NaN scales, and codes.
 EncodeStats grouped_column_stats(const EncodeArgs& args);

@@ -3,7 +3,7 @@
 //   qweight  int32 [inputs, outputs / 8]: four-bit codes of eight outputs a word, in an order of
 //            their own
 //   qzeros   int32 [groups, outputs / 8]: zeros, as the codes
-//   scales   f16 or bf16 [groups, outputs]
+//   scales   f16, bf16 or f32 [groups, outputs]
 // Modules that are not quantized have their weight itself.
 #include "quant/groups.h"
 #include "src/base/error.h"
@@ -45,7 +45,10 @@ class Awq final : public StoredFormat {
     const int64_t inputs = wanted.piece.cols, outputs = wanted.outputs;
     const int64_t group = group_size_ > 0 ? group_size_ : inputs;
     if (wanted.piece.view.index || inputs % kRunCols != 0 || outputs % kOutputsOfWord != 0) {
-      tensors.fault(fmt::format("{} has a layout that AWQ has not", codes.name));
+      tensors.fault(
+          fmt::format("{} has {} inputs and {} outputs, but AWQ needs matrices of a multiple of {} "
+                      "inputs and of {} outputs",
+                      codes.name, inputs, outputs, kRunCols, kOutputsOfWord));
       return nullptr;
     }
     const int64_t groups = ceil_div(inputs, group), words = outputs / kOutputsOfWord;
@@ -54,7 +57,7 @@ class Awq final : public StoredFormat {
     };
     const auto* weight = get(".qweight", {inputs, words}, {DType::i32, DType::u32});
     const auto* zeros = get(".qzeros", {groups, words}, {DType::i32, DType::u32});
-    const auto* scales = get(".scales", {groups, outputs}, {DType::f16, DType::bf16});
+    const auto* scales = get(".scales", {groups, outputs}, {DType::f16, DType::bf16, DType::f32});
     if (weight == nullptr || zeros == nullptr || scales == nullptr) return nullptr;
     auto matrix = std::make_shared<StoredMatrix>();
     matrix->planes.resize(3);

@@ -150,10 +150,16 @@ std::shared_ptr<StoredMatrix> BitsAndBytes::four(const io::StoredTensor& codes,
                                                  MatrixTensors& tensors) {
   const int64_t inputs = wanted.piece.cols, outputs = wanted.outputs;
   const auto bytes = static_cast<uint64_t>(inputs * outputs / 2);
-  if (inputs % 8 != 0 || codes.bytes != bytes) {
-    tensors.fault(fmt::format(
-        "{} has {} bytes, but {} by {} codes of 4 bits have {}, and inputs must be a multiple of 8",
-        codes.name, codes.bytes, outputs, inputs, bytes));
+  if (inputs % 8 != 0) {
+    tensors.fault(
+        fmt::format("{} has {} inputs, but bitsandbytes' codes of 4 bits are supported "
+                    "for a multiple of 8 only",
+                    codes.name, inputs));
+    return nullptr;
+  }
+  if (codes.bytes != bytes) {
+    tensors.fault(fmt::format("{} has {} bytes, but {} by {} codes of 4 bits have {}", codes.name,
+                              codes.bytes, outputs, inputs, bytes));
     return nullptr;
   }
   const io::StoredTensor& absmax = *tensors.find(codes.name + ".absmax");

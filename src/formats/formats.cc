@@ -110,6 +110,10 @@ void StoredFormats::read_small() {
   small_.clear();
 }
 
+bool StoredFormats::ignores(const io::StoredTensor& tensor) const {
+  return std::ranges::any_of(formats_, [&](const auto& format) { return format->ignores(tensor); });
+}
+
 void StoredFormats::refuse_absent(const std::string& weight) const {
   for (const auto& format : formats_) index_.refuse_absent(format->codes_name(weight));
 }

@@ -34,6 +34,8 @@ class StoredFormats {
 
   // Returns whether a matrix that was described has a tensor beside its codes.
   bool claims(const std::string& tensor) const { return claimed_.contains(tensor); }
+  // Returns whether a tensor that no part of the model has changes nothing.
+  bool ignores(const io::StoredTensor& tensor) const;
   // Throws Error(refused) where a file that ought to have the weight is missing.
   void refuse_absent(const std::string& weight) const;
   bool are_input_major() const;  // some may be

@@ -3,7 +3,7 @@
 //   codes qzeros   int32 [groups, outputs * bits / 32]: along each row a stream of zeros, less 1 in
 //   the
 //            first version of the format
-//   scales   f16 or bf16 [groups, outputs]
+//   scales   f16, bf16 or f32 [groups, outputs]
 //   g_idx    int32 [inputs]: the group of each input
 #include <algorithm>
 #include <cstring>
@@ -195,6 +195,7 @@ class Gptq final : public StoredFormat {
     return codes.shape.size() == 2 ? codes.shape[1] : 0;
   }
   bool is_input_major() const override { return true; }
+  bool ignores(const io::StoredTensor& tensor) const override;
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override;
 
@@ -202,6 +203,19 @@ class Gptq final : public StoredFormat {
   GptqConfig config_;
   const io::CheckpointIndex& index_;
 };
+
+// AutoGPTQ writes zeros as the bias of a layer that has none.
+bool Gptq::ignores(const io::StoredTensor& tensor) const {
+  constexpr std::string_view kBias = ".bias";
+  constexpr uint64_t kMostBytes = 16 * MiB;
+  if (!tensor.name.ends_with(kBias) || tensor.bytes > kMostBytes) return false;
+  const std::string stem = tensor.name.substr(0, tensor.name.size() - kBias.size());
+  const io::StoredTensor* codes = index_.find(stem + ".qweight");
+  if (codes == nullptr || tensor.shape != Shape{outputs_across(*codes)}) return false;
+  const std::vector<const io::StoredTensor*> it{&tensor};
+  return std::ranges::all_of(io::read_tensors(index_, it).front(),
+                             [](char byte) { return byte == 0; });
+}
 
 std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
                                              const WantedMatrix& wanted,
@@ -212,7 +226,10 @@ std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
   const int64_t bits = form.bits;
   const int64_t group = form.group_size > 0 ? form.group_size : inputs;
   if (wanted.piece.view.index || inputs % kRunCols != 0 || outputs * bits % 32 != 0) {
-    tensors.fault(fmt::format("{} has a layout that GPTQ has not", codes.name));
+    tensors.fault(
+        fmt::format("{} has {} inputs and {} outputs, but GPTQ's words of {} bits need matrices "
+                    "of a multiple of {} inputs, and outputs that fill whole words",
+                    codes.name, inputs, outputs, bits, kRunCols));
     return nullptr;
   }
   const int64_t groups = ceil_div(inputs, group);
@@ -220,7 +237,7 @@ std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
     return tensors.get(stem + name, shape, types, "GPTQ");
   };
   const auto* zeros = get(".qzeros", {groups, outputs * bits / 32}, {DType::i32, DType::u32});
-  const auto* scales = get(".scales", {groups, outputs}, {DType::f16, DType::bf16});
+  const auto* scales = get(".scales", {groups, outputs}, {DType::f16, DType::bf16, DType::f32});
   const bool needs_order = config_.desc_act && config_.others.empty();
   const bool has_order = needs_order || tensors.find(stem + ".g_idx") != nullptr;
   const auto* order = has_order ? get(".g_idx", {inputs}, {DType::i32}) : nullptr;

@@ -113,6 +113,8 @@ class StoredFormat {
   // The outputs that a tensor of input-major codes has; 0: it has not its dimensions.
   virtual int64_t outputs_across(const io::StoredTensor&) const { return 0; }
   virtual bool is_input_major() const { return false; }  // streamed from the spill cache
+  // Returns whether a tensor that no part of the model has changes nothing.
+  virtual bool ignores(const io::StoredTensor&) const { return false; }
 };
 
 // An entry of the list of formats.

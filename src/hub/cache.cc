@@ -122,7 +122,7 @@ std::optional<HubName> name_of(const fs::path& repository) {
 // else.
 fs::path in_directory(const fs::path& directory) {
   std::error_code fault;
-  if (!fs::is_directory(directory, fault) || fs::exists(directory / "config.json"))
+  if (!fs::is_directory(directory, fault) || fs::exists(directory / "config.json", fault))
     return directory;
   std::vector<std::string> files;
   for (fs::directory_iterator at(directory, fault), end; !fault && at != end; at.increment(fault))
@@ -220,12 +220,13 @@ uint64_t remove_cached(const fs::path& cache, const HubName& name) {
 
 fs::path find_model(const std::string& text) {
   const fs::path path = text;
+  std::error_code fault;
   if (const auto name = name_of(path.lexically_normal().has_filename() ? path : path.parent_path());
-      name && fs::is_directory(path / "snapshots")) {
+      name && fs::is_directory(path / "snapshots", fault)) {
     if (auto model = find_cached(path.lexically_normal().parent_path(), *name))
       return in_snapshot(*model);
   }
-  if (fs::exists(path)) return in_directory(path);
+  if (fs::exists(path, fault)) return in_directory(path);
   const std::optional<HubName> name = parse_hub_name(text);
   if (!name) return path;  // whoever opens it says what it must be
   const fs::path cache = hub_cache();

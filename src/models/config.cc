@@ -38,7 +38,7 @@ std::optional<DType> parse_torch_dtype(const JsonFields& config) {
   }
   fail(ErrorKind::refused,
        "{}: {} \"{}\" is not supported; supported: bfloat16, float16, float32, float64",
-       config.where(), key, name);
+       config.where(), key, io::printable(name));
 }
 
 // Ids below zero are none: some configs have -1 where there is no such token.
@@ -92,7 +92,7 @@ void refuse_stored_quantization(const JsonFields& config) {
   fail(ErrorKind::refused,
        "{}: quantization method \"{}\"{} is not supported; give the unquantized checkpoint and "
        "--quantization",
-       q.where(), q.string_or("quant_method", "(none named)"), kind);
+       q.where(), io::printable(q.string_or("quant_method", "(none named)")), kind);
 }
 
 // Returns the config of the language model within another model (text_config; llm_config of
@@ -145,7 +145,8 @@ float read_eps(const JsonFields& config, const char* key, double absent) {
   config.refuse_null({key});
   double eps = config.number_or(key, absent);
   if (!(eps > 0) || eps > 1)
-    fail(ErrorKind::refused, "{}: {} is {}, but must be positive", config.where(), key, eps);
+    fail(ErrorKind::refused, "{}: {} is {}, but must be above 0 and at most 1", config.where(), key,
+         eps);
   return static_cast<float>(eps);
 }
 
@@ -183,7 +184,7 @@ Activation read_activation(const JsonFields& config, const char* key, std::strin
   for (const auto& [known, activation] : kNames) {
     if (known == name) return activation;
   }
-  fail(ErrorKind::refused, "{}: {} \"{}\" is not known", config.where(), key, name);
+  fail(ErrorKind::refused, "{}: {} \"{}\" is not known", config.where(), key, io::printable(name));
 }
 
 Heads read_heads(const JsonFields& c, int64_t hidden_size, const HeadKeys& keys) {

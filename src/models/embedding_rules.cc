@@ -119,7 +119,8 @@ EmbeddingRules read_modules(const fs::path& directory) {
 }  // namespace
 
 EmbeddingRules read_embedding_rules(const fs::path& directory) {
-  if (!fs::exists(directory / kModules)) return {};
+  std::error_code fault;
+  if (!fs::exists(directory / kModules, fault)) return {};
   try {
     return read_modules(directory);
   } catch (const Error& e) {  // the model can still write

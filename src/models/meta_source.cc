@@ -175,8 +175,9 @@ io::CheckpointIndex MetaSource::index() const {
 }  // namespace
 
 bool is_meta_model(const fs::path& directory) {
+  std::error_code fault;
   return io::container_name(directory).starts_with("consolidated") &&
-         fs::exists(directory / kParams);
+         fs::exists(directory / kParams, fault);
 }
 
 std::unique_ptr<ModelSource> open_meta_model(fs::path directory,

@@ -12,6 +12,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Links that lead nowhere, or in a ring, count as absent.
+bool is_there(const fs::path& path) {
+  std::error_code fault;
+  return fs::exists(path, fault);
+}
+
 constexpr const char* kConfig = "config.json";
 constexpr const char* kGeneration = "generation_config.json";
 
@@ -25,13 +31,13 @@ class DirectorySource : public ModelSource {
   Json config() const override {
     Json config = read_json(kConfig);
     settle_quantization_config(config, [this](const char* file) -> std::optional<Json> {
-      if (!fs::exists(directory_ / file)) return std::nullopt;
+      if (!is_there(directory_ / file)) return std::nullopt;
       return read_json(file);
     });
     return config;
   }
   std::optional<Json> generation_config() const override {
-    if (!fs::exists(directory_ / kGeneration)) return std::nullopt;
+    if (!is_there(directory_ / kGeneration)) return std::nullopt;
     return read_json(kGeneration);
   }
   io::CheckpointIndex index() const override {
@@ -57,14 +63,14 @@ class DirectorySource : public ModelSource {
 
 [[noreturn]] void refuse_path(const fs::path& model) {
   const std::string name = io::printable(model.string());
-  if (!fs::exists(model)) {
+  if (!is_there(model)) {
     fail(ErrorKind::refused,
          "{}: does not exist; give a directory with config.json, a GGUF file, or a name of the "
          "hub, ORG/NAME",
          name);
   }
   const fs::path parent = model.has_parent_path() ? model.parent_path() : fs::path(".");
-  if (fs::exists(parent / "config.json")) {
+  if (is_there(parent / "config.json")) {
     fail(ErrorKind::refused, "{}: is neither a directory nor a GGUF file; give its directory, {}",
          name, io::printable(parent.string()));
   }
@@ -78,7 +84,8 @@ class DirectorySource : public ModelSource {
 
 std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors,
                                         io::OpeningRank rank) {
-  if (fs::is_directory(model)) {
+  std::error_code fault;
+  if (fs::is_directory(model, fault)) {
     if (const fs::path own = io::rank_gguf(model, rank); !own.empty())
       return open_gguf_model(own, mirrors, rank.ranks);
     auto files = std::make_unique<DirectorySource>(model, mirrors, rank);

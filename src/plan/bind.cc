@@ -248,7 +248,8 @@ std::unordered_set<std::string> kv_scale_names(const CausalLM& root) {
 // Sorts the tensors that no piece claims: scales of the KV cache, tensors to be ignored, and
 // faults.
 void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const auto& is_claimed,
-                   Binding& binding, std::vector<std::string>& faults) {
+                   const StoredFormats& formats, Binding& binding,
+                   std::vector<std::string>& faults) {
   const std::unordered_set<std::string> kv_scales = kv_scale_names(*model.root);
   const bool kv_scales_used = !model.root->kv_scales().empty();
   for (const io::StoredTensor& t : index.tensors()) {
@@ -261,7 +262,8 @@ void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const a
     // A tensor without elements, or one that only a shard's header lists, is no part of the model.
     bool known =
         t.bytes == 0 || !t.listed || kv_scales.contains(t.name) ||
-        std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); });
+        std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); }) ||
+        formats.ignores(t);
     if (known) {
       binding.ignored.push_back(t.name);
     } else {
@@ -369,7 +371,7 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   auto is_claimed = [&](const io::StoredTensor& t) {
     return claims.has(t) || formats.claims(t.name);
   };
-  add_unclaimed(model, index, is_claimed, binding, faults);
+  add_unclaimed(model, index, is_claimed, formats, binding, faults);
   if (!faults.empty()) refuse("the checkpoint does not fit " + model.files.config_name, faults);
   formats.finish();
   return binding;

@@ -224,6 +224,8 @@ class UsageTest(Case):
 
     def test_models_that_are_not_there(self):
         self.assert_fails(3, "does not exist", "run", self.path / "nowhere", "-p", "x")
+        (self.path / "ring").symlink_to("ring")
+        self.assert_fails(3, "does not exist", "run", self.path / "ring", "-p", "x")
         self.assert_fails(3, "config.json", "run", self.path, "-p", "x")
         self.assert_fails(3, f"neither a directory nor a GGUF file; give its directory, {DEMO}", "run", DEMO / "config.json",
                           "-p", "x")

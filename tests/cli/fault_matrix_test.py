@@ -220,7 +220,7 @@ class FaultMatrixTest(Case):
             path.rmdir()
         path.unlink(missing_ok=True)
         {"device": lambda: path.symlink_to("/dev/zero"), "directory": path.mkdir, "absent": lambda: None,
-         "fifo": lambda: os.mkfifo(path)}[kind]()
+         "fifo": lambda: os.mkfifo(path), "ring": lambda: path.symlink_to(path.name)}[kind]()
 
     def ended(self, words):
         """What becomes of a process that may wait, and is sent a SIGTERM then."""
@@ -238,7 +238,7 @@ class FaultMatrixTest(Case):
     def test_inputs_that_are_no_files(self):
         for verb, (_, _, inputs) in VERBS.items():
             for turn, (option, line) in enumerate(inputs.items(), len(verb)):
-                for kind in in_turn(("device", "directory", "absent", "fifo"), turn):
+                for kind in in_turn(("device", "directory", "absent", "fifo", "ring"), turn):
                     with self.subTest(verb=verb, option=option, kind=kind):
                         self.hostile(self.path / "IN", kind)
                         words = [*self.words(line), *([] if verb == option else [option]), self.path / "IN"]
@@ -251,7 +251,7 @@ class FaultMatrixTest(Case):
     def test_parts_of_a_model_that_are_no_files(self):
         self.before.add("BROKEN")
         for turn, part in enumerate(("config.json", "tokenizer.json", "model.safetensors", "generation_config.json")):
-            for kind in in_turn(("device", "directory", "fifo"), turn):
+            for kind in in_turn(("device", "directory", "fifo", "ring"), turn):
                 shutil.rmtree(self.path / "BROKEN", ignore_errors=True)
                 shutil.copytree(self.model, self.path / "BROKEN")
                 self.hostile(self.path / "BROKEN" / part, kind)

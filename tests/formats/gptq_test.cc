@@ -170,5 +170,23 @@ TEST(Gptq, SettingsOfSingleModules) {
   }
 }
 
+// AutoGPTQ writes biases that layers do not have.
+TEST(Gptq, ABiasOfZerosThatNoLayerHasIsIgnored) {
+  const Json config{{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}}};
+  constexpr size_t kBytes = size_t{2} * kOutputs;
+  std::vector<test::TinyTensor> tensors = modules();
+  tensors.push_back({"q_proj.bias", {kOutputs}, "F16", std::string(kBytes, '\0')});
+  tensors.push_back({"k_proj.bias", {kOutputs}, "F16", std::string(kBytes - 1, '\0') + "x"});
+  tensors.push_back({"v_proj.bias", {kOutputs, 1}, "F16", std::string(kBytes, '\0')});
+  tensors.push_back({"other.bias", {kOutputs}, "F16", std::string(kBytes, '\0')});
+  test::TempDir dir;
+  test::write_checkpoint(dir.path(), config, tensors, 1);
+  const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+  const StoredFormats formats(config, index);
+  for (const auto& [name, ignored] :
+       {std::pair{"q_proj", true}, {"k_proj", false}, {"v_proj", false}, {"other", false}})
+    EXPECT_EQ(formats.ignores(*index.find(std::string(name) + ".bias")), ignored) << name;
+}
+
 }  // namespace
 }  // namespace sluice

@@ -160,6 +160,21 @@ void expect_compressed(const Golden& golden, const std::string& test, const char
   }
 }
 
+// compressed-tensors divides in the type of the elements. The values are what its release 0.20.1
+// makes of these.
+TEST(EncodeGroups, ScalesOfNvfp4AreThoseOfTheStoredType) {
+  std::vector<std::byte> x;
+  for (int i = 0; i < 64; ++i) {
+    const auto element = static_cast<float>((i * 37 % 64 - 31) * 0.0137 * (1 + i / 16));
+    const auto bytes = std::bit_cast<std::array<std::byte, 2>>(float_to_f16(element));
+    x.insert(x.end(), bytes.begin(), bytes.end());
+  }
+  const Encoded encoded("nvfp4", format_of("nvfp4", WeightLayout::rows), x, DType::f16, 1, 64);
+  EXPECT_EQ(encoded.storage.weight.outers[0], 1635.0f);  // in float32 1635.4795
+  for (const auto& [group, scale] : {std::pair{0, 110u}, {1, 119u}, {2, 123u}, {3, 126u}})
+    EXPECT_EQ(encoded.scale(0, group), scale);
+}
+
 TEST(EncodeGroups, FloatsEqualCompressedTensors) {
   const Golden golden = goldens();
   int matrices = 0;

@@ -159,15 +159,16 @@ struct GptqLayer {
   }
 
   // Returns the weight in memory, encoded in steps of `runs` runs of inputs, by the reference or
-  // another.
+  // another, with scales of F16 or F32.
   StoredWeight weight(
       WeightLayout layout, int zero_base, int64_t runs,
-      const std::function<EncodeStats(const EncodeArgs&)>& encode = encode_reference) const {
+      const std::function<EncodeStats(const EncodeArgs&)>& encode = encode_reference,
+      DType scale_type = DType::f16) const {
     const std::vector<int32_t> order = order_by_group(g_idx, group_cols, "g_idx");
     WeightFormat format{.dtype = DType::u8, .layout = layout, .scales = ScaleKind::grouped};
     format.scale_cols = group_cols;
     format.bits = bits;
-    format.scale_type = DType::f16;
+    format.scale_type = scale_type;
     format.zero_base = zero_base;
     format.ordered = !order.empty();
     StoredWeight w(format, outputs, inputs);
@@ -197,9 +198,12 @@ struct GptqLayer {
     args.source_stride = outputs * bits / 32 * 4;
     encode(args);
     args.plane = Plane::scales;
-    args.stored = DType::f16;
-    args.source = reinterpret_cast<const std::byte*>(scales.data());
-    args.source_stride = outputs * 2;
+    args.stored = scale_type;
+    args.source_stride = outputs * dtype_bytes(scale_type);
+    std::vector<float> wide;
+    for (uint16_t scale : scales) wide.push_back(f16_to_float(scale));
+    args.source = scale_type == DType::f32 ? reinterpret_cast<const std::byte*>(wide.data())
+                                           : reinterpret_cast<const std::byte*>(scales.data());
     encode(args);
     return w;
   }

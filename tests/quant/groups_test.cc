@@ -153,7 +153,8 @@ TEST(Gptq, ElementsAreAsDefined) {
         const GptqLayer layer(bits, 96, 192, group, act_order, random);
         for (WeightLayout layout : {WeightLayout::rows, WeightLayout::packed}) {
           for (int base : {0, 1}) {
-            const StoredWeight w = layer.weight(layout, base, 1 + base);
+            const StoredWeight w = layer.weight(layout, base, 1 + base, encode_reference,
+                                                base == 0 ? DType::f16 : DType::f32);
             std::vector<float> values;
             for (int64_t o = 0; o < layer.outputs; ++o)
               for (int64_t i = 0; i < layer.inputs; ++i) values.push_back(layer.value(o, i, base));
