@@ -151,7 +151,8 @@ TEST(GpuRanks, HaveTheGoldenLogits) {
     std::atomic<int> gpus = 0;
     const test::How how{
         .backend = [&] { return open_cuda(gpus++); },
-        .link = [](const Group& group, Device& device) { return join_nccl(group, device, std::chrono::seconds(600)); },
+        .link = [](const Group& group,
+                   Device& device) { return join_nccl(group, device, std::chrono::seconds(600)); },
         .dtype = DtypeChoice::f32,
         .threads = kThreads};
     const Outcome outcome = test::run_on_ranks(test::bundled_model(name), golden.ids,
