@@ -65,7 +65,6 @@ int64_t padded_outputs(const EncodeArgs& a) {
 
 int64_t rows_of_run(const EncodeArgs& a) { return a.words.across ? kRunCols : a.to.format.bits; }
 
-// A run of an output whose codes lie across rows.
 // Outputs that are packed together, as a panel has them.
 struct Columns {
   int64_t word[kPanelRows];  // of a row of the source; -1: there is no output, its codes are 0
