@@ -14,6 +14,7 @@
 #include "src/engine/checkpoint.h"
 #include "src/load/sharded_state.h"
 #include "src/memory/buffer.h"
+#include "src/models/gguf/gguf.h"
 #include "src/models/source.h"
 
 namespace sluice::cli {
@@ -83,7 +84,7 @@ void run(const ShardOptions& o, const std::stop_token& stop) {
   Buffer block(ledger, Use::staging, "files", kBlock, Buffer::Touch::lazily);
   const int ranks = o.tensor_parallel_size;
   std::optional<io::GgufCheckpoint> gguf;
-  if (is_gguf) gguf = io::open_gguf(o.model_path);
+  if (is_gguf) gguf = open_gguf_parts(o.model_path);
   NewDirectory out(o.out);
   try {
     for (int r = 0; r < ranks; ++r) {

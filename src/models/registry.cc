@@ -104,22 +104,23 @@ std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
     for (auto* families :
-         {afmoe_families,       apertus_families,    arcee_families,         axk2_families,
-          bailing_families,     bamba_families,      bitnet_families,        bloom_families,
-          cohere_families,      cwm_families,        dbrx_families,          deepseek_families,
-          deepseek_v4_families, dots1_families,      dots3_note_families,    ernie4_5_families,
-          exaone4_families,     falcon_families,     falcon_h1_families,     gemma3n_families,
-          gemma4_families,      gemma_families,      glm_families,           gpt2_families,
-          gpt_neo_families,     gpt_neox_families,   gpt_oss_families,       gptj_families,
-          granite_families,     helium_families,     hunyuan_families,       jamba_families,
-          kimi_linear_families, kolibri1_families,   laguna_families,        lara_mini_families,
-          lfm2_families,        llama4_families,     llama_families,         longcat_flash_families,
-          mamba2_families,      mamba_families,      mimo_v2_flash_families, minicpm_families,
-          minimax_families,     minimax_m2_families, mistral_families,       mixtral_families,
-          mpt_families,         nanochat_families,   nemotron_families,      nemotron_h_families,
-          olmo_families,        opt_families,        persimmon_families,     phi3_families,
-          phi_families,         phimoe_families,     qwen3_5_families,       qwen_families,
-          seed_oss_families,    smollm3_families,    stablelm_families,      starcoder2_families,
+         {afmoe_families,         apertus_families,       arcee_families,       axk2_families,
+          baichuan_families,      bailing_families,       bamba_families,       bitnet_families,
+          bloom_families,         cohere_families,        cwm_families,         dbrx_families,
+          deci_families,          deepseek_families,      deepseek_v4_families, dots1_families,
+          dots3_note_families,    ernie4_5_families,      exaone4_families,     falcon_families,
+          falcon_h1_families,     gemma3n_families,       gemma4_families,      gemma_families,
+          glm_families,           gpt2_families,          gpt_neo_families,     gpt_neox_families,
+          gpt_oss_families,       gptj_families,          granite_families,     helium_families,
+          hunyuan_families,       jamba_families,         kimi_linear_families, kolibri1_families,
+          laguna_families,        lara_mini_families,     lfm2_families,        llama4_families,
+          llama_families,         longcat_flash_families, mamba2_families,      mamba_families,
+          mimo_v2_flash_families, minicpm_families,       minimax_families,     minimax_m2_families,
+          mistral_families,       mixtral_families,       mpt_families,         nanochat_families,
+          nemotron_families,      nemotron_h_families,    olmo_families,        opt_families,
+          orion_families,         persimmon_families,     phi3_families,        phi_families,
+          phimoe_families,        qwen1_families,         qwen3_5_families,     qwen_families,
+          seed_oss_families,      smollm3_families,       stablelm_families,    starcoder2_families,
           stepfun_families})
       std::ranges::copy(families(), std::back_inserter(list));
     return list;
@@ -229,14 +230,16 @@ void apply(const SourceFacts& facts, Model& model) {
   if (facts.norms_have_one) each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 0; });
   if (facts.rope_factors.empty() || spec.ropes.empty()) return;
   RopeConfig& rope = spec.ropes.at(facts.factored_rope);
-  if (std::ssize(facts.rope_factors) != rope.dim / 2 ||
-      !std::ranges::all_of(facts.rope_factors,
-                           [](double f) { return f > 0 && std::isfinite(f); })) {
+  std::vector<double> factors = facts.rope_factors;
+  // Behind those of a part of a head there may be ones.
+  while (std::ssize(factors) > rope.dim / 2 && factors.back() == 1) factors.pop_back();
+  if (std::ssize(factors) != rope.dim / 2 ||
+      !std::ranges::all_of(factors, [](double f) { return f > 0 && std::isfinite(f); })) {
     fail(ErrorKind::refused,
          "{}: the factors of the rotary frequencies must be {} positive numbers",
          model.files.config_name, rope.dim / 2);
   }
-  rope.factors = facts.rope_factors;
+  rope.factors = std::move(factors);
 }
 
 // Prefixes that names have in wrappers, where by themselves they have `own`, the first.

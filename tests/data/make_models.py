@@ -4,9 +4,11 @@ bfloat16, with the logits and greedy tokens of a float32 run, and tolerances of 
 
 Needs torch and transformers (5.24.0 when they were made): make_models.py OUT [NAME...]
 """
+import copy
 import json
 import pathlib
 import sys
+import types
 
 import torch
 import transformers
@@ -21,6 +23,10 @@ from transformers import (AXK1Config, AXK2Config, AfmoeConfig, Apertus1p5TextCon
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
                           OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3NextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
                           StableLmConfig, Step3p7Config, VaultGemmaConfig, XGLMConfig, YoutuConfig)
+from transformers import (DeepseekV2Config, Ernie4_5Config, HunYuanDenseV1Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+from transformers.models.deepseek_ocr2.configuration_deepseek_ocr2 import DeepseekOcr2TextConfig
+from transformers.models.deepseek_ocr2.modeling_deepseek_ocr2 import DeepseekOcr2TextModel
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.models.mllama.configuration_mllama import MllamaTextConfig
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -55,6 +61,7 @@ MODELS = {
                                              "num_key_value_heads": 4}, num_local_experts=4, n_group=2, topk_group=1, head_dim=8,
                                           max_position_embeddings=256, short_conv_kernel_size=3, num_mtp_layers=0,
                                           layer_types=["linear_attention", "full_attention", "linear_attention"]),
+    "baichuan": LlamaConfig(**TINY),
     "bitnet": BitNetConfig(**GROUPED),
     "bloom": BloomConfig(**COMMON, hidden_size=48, n_layer=2, n_head=6),
     "chatglm": GlmConfig(**GROUPED, head_dim=8),
@@ -75,6 +82,9 @@ MODELS = {
                        attn_config={"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 500000.0},
                        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
                        ffn_config={"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2}),
+    "deci": LlamaConfig(**TINY | {"hidden_size": 16, "intermediate_size": 256, "num_hidden_layers": 4}, num_key_value_heads=4),
+    "deepseek": DeepseekOcr2TextConfig(**GROUPED | {"num_hidden_layers": 3}, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=2,
+                                       moe_intermediate_size=16, mlp_layer_types=["dense", "sparse", "sparse"]),
     "deepseek_v32": DeepseekV32Config(**LATENT, n_group=2, topk_group=1, index_topk=13),
     "deepseek_v4": DeepseekV4Config(**COMMON, hidden_size=24, num_hidden_layers=4, num_attention_heads=4, head_dim=16, moe_intermediate_size=16,
                                     q_lora_rank=12, n_routed_experts=4, num_experts_per_tok=2, max_position_embeddings=256, sliding_window=6,
@@ -141,6 +151,46 @@ MODELS = {
     "hy_v3": HYV3Config(**ROUTED, num_experts=4),
     "hyperclovax": HyperCLOVAXConfig(**GROUPED, attention_multiplier=0.3, embedding_multiplier=2.0, logits_scaling=0.5,
                                      residual_multiplier=0.7),
+    "gguf_bitnet": BitNetConfig(**GROUPED, tie_word_embeddings=True),
+    "gguf_deepseek4": DeepseekV4Config(**COMMON, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, head_dim=16, moe_intermediate_size=16,
+                                       q_lora_rank=12, n_routed_experts=4, num_experts_per_tok=2, max_position_embeddings=256, sliding_window=6,
+                                       hc_mult=3, hc_sinkhorn_iters=4, o_groups=2, o_lora_rank=8, index_n_heads=16, index_head_dim=12, index_topk=3,
+                                       swiglu_limit=0.5, compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 128},
+                                       layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
+                                       num_hash_layers=1, partial_rotary_factor=0.5,
+                                       rope_parameters={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32,
+                                                        "beta_fast": 32, "beta_slow": 1}),
+    "gguf_dots3_note": Dots3NoteTextConfig(**{k: v for k, v in LATENT.items() if k != "first_k_dense_replace"} | {"hidden_size": 32, "num_hidden_layers": 3, "head_dim": 20},
+                                           mlp_layer_types=["dense", "sparse", "sparse"], index_topk=13, sliding_window=16,
+                                           shared_experts_intermediate_size=24, routed_scaling_factor=1.5,
+                                           layer_types=["indexed_attention", "sliding_attention", "indexed_attention"],
+                                           swa_num_attention_heads=4, swa_num_key_value_heads=4, swa_q_lora_rank=24, swa_kv_lora_rank=24,
+                                           swa_head_dim=20, swa_qk_nope_head_dim=12, swa_v_head_dim=10, use_dsa=None),
+    "gguf_gemma3n": Gemma3nTextConfig(**TINY | {"num_hidden_layers": 4, "intermediate_size": [40, 40, 40, 40], "hidden_size": 16}, num_key_value_heads=2,
+                                      head_dim=8, sliding_window=16, vocab_size_per_layer_input=96, hidden_size_per_layer_input=8, laurel_rank=6,
+                                      num_kv_shared_layers=1, altup_num_inputs=4, activation_sparsity_pattern=[0.5, 0.0, 0.7, 0.0],
+                                      layer_types=["sliding_attention", "full_attention"] * 2),
+    "gguf_hunyuan_vl": HunYuanDenseV1Config(**GROUPED, head_dim=8, tie_word_embeddings=True),
+    "gguf_mellum": MellumConfig(**ROUTED, num_experts=4, sliding_window=16, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                mlp_layer_types=["sparse"] * 3,
+                                rope_parameters={"full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0,
+                                                                    "original_max_position_embeddings": 32},
+                                                 "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "gguf_nemotron_h_moe": NemotronHConfig(**{k: v for k, v in GROUPED.items() if k not in ("intermediate_size", "num_hidden_layers")}, head_dim=8,
+                                           layers_block_type=["mamba", "moe", "attention", "moe"], mamba_num_heads=4, mamba_head_dim=8,
+                                           ssm_state_size=8, n_groups=2, conv_kernel=3, n_routed_experts=4, num_experts_per_tok=2,
+                                           moe_intermediate_size=16, moe_shared_expert_intermediate_size=24, n_shared_experts=1,
+                                           intermediate_size=40, routed_scaling_factor=1.5),
+    "gguf_paddleocr": Ernie4_5Config(**GROUPED, head_dim=8),
+    "gguf_pangu": LlamaConfig(**GROUPED, attention_bias=True),
+    "gguf_qwen2vl": Qwen2Config(**GROUPED),
+    "gguf_qwen35moe": Qwen3_5MoeTextConfig(**GROUPED | STATES | {"num_hidden_layers": 2, "linear_num_value_heads": 4}, head_dim=8, num_experts=4,
+                                           num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24,
+                                           layer_types=["linear_attention", "full_attention"]),
+    "gguf_qwen3vl": Qwen3Config(**GROUPED, head_dim=8),
+    "gguf_qwen3vlmoe": Qwen3MoeConfig(**ROUTED | {"num_hidden_layers": 2}, num_experts=4, norm_topk_prob=True),
+    "gguf_xverse": LlamaConfig(**GROUPED),
+    "internlm": LlamaConfig(**GROUPED, attention_bias=True),
     "internlm2": LlamaConfig(**GROUPED, rope_parameters={"rope_type": "linear", "rope_theta": 1000000.0, "factor": 2.0}),
     "jais2": Jais2Config(**GROUPED),
     "jamba_dense": JambaConfig(**SMALL | {"num_hidden_layers": 3}, num_experts=1, attn_layer_period=3, attn_layer_offset=1,
@@ -166,6 +216,7 @@ MODELS = {
                                         q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, head_dim=4, v_head_dim=8,
                                         ffn_hidden_size=40, expert_ffn_hidden_size=16, n_routed_experts=4, zero_expert_num=3, moe_topk=3,
                                         routed_scaling_factor=1.5),
+    "maincoder": HunYuanDenseV1Config(**GROUPED, head_dim=8),
     "mamba": MambaConfig(**COMMON, hidden_size=40, num_hidden_layers=2, state_size=17, use_bias=True, use_conv_bias=False,
                          conv_kernel=2, time_step_rank=20),
     "mamba2": Mamba2Config(**COMMON, hidden_size=42, num_hidden_layers=2, num_heads=6, head_dim=14, state_size=9, n_groups=1,
@@ -181,7 +232,7 @@ MODELS = {
     "minicpm": GraniteConfig(**GROUPED, attention_multiplier=6**-0.5, embedding_multiplier=12.0, logits_scaling=2.0,
                              residual_multiplier=1.4 / 2**0.5, tie_word_embeddings=True),
     "minicpm3": MiniCPM3Config(**{k: v for k, v in LATENT.items() if k in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
-                                                                         "qk_rope_head_dim", "v_head_dim")} | SMALL | {"num_key_value_heads": 6},
+                                                                         "qk_rope_head_dim")} | SMALL | {"num_key_value_heads": 6, "v_head_dim": 8},
                                dim_model_base=24),
     "gguf_lfm2_moe": Lfm2MoeConfig(**GROUPED | {"num_hidden_layers": 3}, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
                                    num_dense_layers=1, layer_types=["conv", "full_attention", "conv"]),
@@ -230,6 +281,10 @@ MODELS = {
                                         linear_value_head_dim=20, linear_num_key_heads=2, linear_num_value_heads=6, num_experts=6,
                                         num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=36,
                                         layer_types=["linear_attention", "full_attention", "linear_attention"]),
+    "orion": StableLmConfig(**GROUPED, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}),
+    "plm": DeepseekV2Config(**TINY, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8,
+                            mlp_layer_types=["dense", "dense"], tie_word_embeddings=True),
+    "qwen1": Qwen2Config(**TINY, num_key_value_heads=4),
     "sarvam_moe": SarvamMoEConfig(**ROUTED, n_routed_experts=4, n_group=2, topk_group=1, attention_bias=True),
     "smollm3": SmolLM3Config(**FOUR, no_rope_layers=[1, 0, 1, 1]),
     "solar_open": SolarOpenConfig(**{k: v for k, v in ROUTED.items() if k != "intermediate_size"}, n_routed_experts=4),
@@ -303,6 +358,48 @@ def to_bailing(tensors, config):
                    ("self_attn", "attention"), ("gate.e_score_correction_bias", "gate.expert_bias"), ("embed_tokens", "word_embeddings"))
 
 
+def pack_qkv(tensors, config):
+    for i in range(config.num_hidden_layers):
+        name = f"model.layers.{i}.self_attn"
+        stacked(tensors, f"{name}.W_pack.weight", [f"{name}.{p}_proj.weight" for p in "qkv"])
+    return tensors
+
+
+def to_qwen1(tensors, config):
+    for i in range(config.num_hidden_layers):
+        name = f"model.layers.{i}.self_attn"
+        for end in ("weight", "bias"):
+            stacked(tensors, f"{name}.c_attn.{end}", [f"{name}.{p}_proj.{end}" for p in "qkv"])
+    return renamed(tensors, ("self_attn.o_proj", "self_attn.c_proj"), ("self_attn", "attn"), ("input_layernorm", "ln_1"),
+                   ("post_attention_layernorm", "ln_2"), ("gate_proj", "w2"), ("up_proj", "w1"), ("down_proj", "c_proj"),
+                   ("model.layers", "transformer.h"), ("model.norm", "transformer.ln_f"), ("model.embed_tokens", "transformer.wte"))
+
+
+def to_deepseek(tensors, config):
+    for name in [n for n in tensors if n.endswith("experts.gate_up_proj")]:
+        both, down = tensors.pop(name), tensors.pop(name.replace("gate_up", "down"))
+        for e in range(both.shape[0]):
+            for part, t in zip(("gate_proj", "up_proj", "down_proj"), (*both[e].chunk(2), down[e]), strict=True):
+                tensors[name.replace("gate_up_proj", f"{e}.{part}.weight")] = t
+    return tensors
+
+
+def to_maincoder(tensors, config):
+    """The two of a rotary pair become neighbours."""
+    tensors = renamed(tensors, ("query_layernorm", "q_norm"), ("key_layernorm", "k_norm"))
+    for name, t in tensors.items():
+        if any(part in name for part in ("q_proj", "k_proj", "q_norm", "k_norm")):
+            tensors[name] = t.unflatten(0, (-1, 2, config.head_dim // 2)).transpose(1, 2).flatten(0, 2)
+    return tensors
+
+
+def without_zeros(tensors, config):
+    """Without what layers do not have, whose matrices give zeros."""
+    missing = {name.rsplit(".", 2)[0] for name, t in tensors.items() if name.endswith(("o_proj.weight", "down_proj.weight")) and not t.any()}
+    norms = {name.replace("self_attn", "input_layernorm").replace("mlp", "post_attention_layernorm") for name in missing}
+    return {name: t for name, t in tensors.items() if not any(name.startswith(m + ".") for m in missing | norms)}
+
+
 def without_vision(tensors, config):
     return {name: t for name, t in tensors.items() if not name.startswith("vi")}
 
@@ -319,6 +416,7 @@ SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", 
 # keys that are published. Without keys: names alone.
 PUBLISHED = {
     "deepseek_v4": (to_deepseek_v4, None),
+    "gguf_deepseek4": (to_deepseek_v4, None),
     "step3p7": (without_vision, None),
     "internlm2": (to_internlm2, {"architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False, "rope_theta": 1000000.0,
                                  "rope_scaling": {"type": "linear", "factor": 2.0}}),
@@ -334,6 +432,22 @@ PUBLISHED = {
                                     "first_k_dense_replace": 1, "use_qkv_bias": False, "use_bias": False, "use_qk_norm": True, "head_dim": 8,
                                     "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "score_function": "sigmoid",
                                     "partial_rotary_factor": 0.5, "moe_router_enable_expert_bias": True, "rope_theta": 10000.0}),
+    "baichuan": (pack_qkv, {"architectures": ["BaichuanForCausalLM"], "model_type": "baichuan"}),
+    "deci": (without_zeros, {"architectures": ["DeciLMForCausalLM"], "model_type": "nemotron-nas", "num_key_value_heads": None, "intermediate_size": None,
+                             "rope_theta": 10000.0,
+                             "block_configs": [{"attention": {"no_op": kv == 0, "n_heads_in_group": 4 // kv if kv else None, "replace_with_linear": False},
+                                                "ffn": {"no_op": width == 0, "ffn_mult": width / 48 if width else None, "replace_with_linear": False}}
+                                               for kv, width in [(2, 256), (0, 256), (1, 0), (0, 0)]]}),
+    "deepseek": (to_deepseek, {"architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "n_routed_experts": 4, "num_experts_per_tok": 2,
+                               "n_shared_experts": 2, "moe_intermediate_size": 16, "first_k_dense_replace": 1, "moe_layer_freq": 1,
+                               "norm_topk_prob": False, "scoring_func": "softmax", "rope_theta": 10000.0}),
+    "internlm": (lambda tensors, config: tensors, {"architectures": ["InternLMForCausalLM"], "model_type": "internlm", "bias": True}),
+    "maincoder": (to_maincoder, {"architectures": ["MaincoderForCausalLM"], "model_type": "maincoder", "head_dim": 8, "rope_theta": 10000.0}),
+    "orion": (lambda tensors, config: tensors, {"architectures": ["OrionForCausalLM"], "model_type": "orion", "rms_norm_eps": 1e-5, "rope_theta": 10000.0}),
+    "plm": (lambda tensors, config: tensors, {"architectures": ["PLMForCausalLM"], "model_type": "plm", "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+                                              "qk_rope_head_dim": 4, "v_head_dim": 8, "hidden_act": "relu2", "rope_theta": 10000.0}),
+    "qwen1": (to_qwen1, {"architectures": ["QWenLMHeadModel"], "model_type": "qwen", "intermediate_size": 80, "layer_norm_epsilon": 1e-6,
+                         "seq_length": 256, "rotary_emb_base": 10000.0}),
     "minicpm": (lambda tensors, config: tensors, {"architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "scale_emb": 12,
                                                   "scale_depth": 1.4, "dim_model_base": 12, "rope_theta": 10000.0}),
 }
@@ -345,7 +459,8 @@ def publish(name, config, folder):
     save_file({k: t.contiguous() for k, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
     if keys is None:
         return
-    sizes = {key: getattr(config, key) for key in SIZES if name != "chatglm" or key not in ("vocab_size", "intermediate_size", "num_hidden_layers")}
+    sizes = {key: getattr(config, key) for key in SIZES if hasattr(config, key) and (name != "chatglm" or key not in ("vocab_size", "intermediate_size", "num_hidden_layers"))}
+    transformers.GenerationConfig.from_model_config(config).save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(sizes | keys | {"torch_dtype": "bfloat16"}, indent=1) + "\n")
 
 
@@ -395,8 +510,56 @@ def watch_choices(model):
     return chosen
 
 
-def build(config, dtype):
+class DeepseekMoe(transformers.PreTrainedModel):
+    """DeepseekForCausalLM: OCR's language model, whose class has no head."""
+    config_class = DeepseekOcr2TextConfig
+    base_model_prefix = "model"
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = DeepseekOcr2TextModel(config)
+        self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def forward(self, input_ids, use_cache=False):
+        return types.SimpleNamespace(logits=self.lm_head(self.model(input_ids, use_cache=use_cache).last_hidden_state))
+
+
+def use_own_sizes(model, config):
+    """The layers of "deci", as block_configs there has them."""
+    for i, (kv, width) in enumerate([(2, 256), (0, 256), (1, 0), (0, 0)]):
+        own = copy.deepcopy(config)
+        own.num_key_value_heads, own.intermediate_size = kv or 1, width or 1
+        layer = LlamaDecoderLayer(own, i)
+        model.model.layers[i] = layer
+        layer.self_attn.o_proj.absent, layer.mlp.down_proj.absent = kv == 0, width == 0
+    return model
+
+
+class PlainMlp(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.up_proj = torch.nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = torch.nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(torch.relu(self.up_proj(x))**2)
+
+
+def use_plain_mlps(model, config):
+    for layer in model.model.layers:
+        layer.mlp = PlainMlp(config)
+    return model
+
+
+def build(config, dtype, name=""):
     """The model, of a wrapper with its language model."""
+    if isinstance(config, DeepseekOcr2TextConfig):
+        return DeepseekMoe._from_config(config, dtype=dtype).eval()
+    changes = {"deci": use_own_sizes, "plm": use_plain_mlps}
+    if name in changes:
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        return changes[name](model, config).to(dtype).eval()
     if isinstance(config, Step3p7Config):
         return transformers.Step3p7ForConditionalGeneration(config).to(dtype).eval()
     if isinstance(config, MllamaTextConfig):  # which the automatic class does not know
@@ -408,8 +571,11 @@ def make(name, config, out, seed):
     """None where two tokens are too near for other sums."""
     # Of Falcon the eager attention adds ALiBi twice.
     config._attn_implementation = "sdpa" if name == "falcon_alibi" else "eager"
-    model = build(config, torch.float32)
+    model = build(config, torch.float32, name)
     randomize(model, seed)
+    for module in model.modules():
+        if getattr(module, "absent", False):
+            module.weight.data.zero_()
     random = torch.Generator().manual_seed(seed + 1)
     known = getattr(config.get_text_config(), "output_vocab_size", None) or config.get_text_config().vocab_size
     prompts = [torch.randint(3, known, (n,), generator=random).tolist()
@@ -426,7 +592,7 @@ def make(name, config, out, seed):
         golden |= {f"prompt{i}.input_ids": torch.tensor(ids), f"prompt{i}.greedy_ids": torch.tensor(tokens),
                    f"prompt{i}.logits": logits.contiguous()}
         entries.append({"input_ids": ids, "greedy_ids": tokens, "greedy_min_margin": margin})
-    half = build(config, torch.bfloat16)
+    half = build(config, torch.bfloat16, name)
     half.load_state_dict({k: v.to(torch.bfloat16) for k, v in model.state_dict().items()})
     chosen = watch_choices(half)
     for i, ids in enumerate(prompts):

@@ -5,6 +5,7 @@
 
 #include "src/engine/checkpoint.h"
 #include "src/load/sharded_state.h"
+#include "src/models/gguf/gguf.h"
 #include "tests/engine/on_ranks.h"
 
 namespace sluice {
@@ -18,7 +19,7 @@ std::optional<Error> cut_files(const fs::path& model, int size, const fs::path& 
   const Buffer block(ledger, Use::staging, "files", uint64_t{64} << 10, Buffer::Touch::lazily);
   const bool is_gguf = io::is_gguf(model);
   std::optional<io::GgufCheckpoint> gguf;
-  if (is_gguf) gguf = io::open_gguf(model);
+  if (is_gguf) gguf = open_gguf_parts(model);
   try {
     for (int r = 0; r < size; ++r) {
       Checkpoint checkpoint(model, {}, true, {r, size}, false, {});

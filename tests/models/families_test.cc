@@ -54,8 +54,13 @@ void expect_rope(const RopeConfig& rope, int64_t head_dim, const Json& expected)
 }
 
 // Families whose class comes with checkpoints; transformers has none.
-constexpr std::array kOwnClasses{"BailingMoeForCausalLM", "BailingMoeV2ForCausalLM", "ChatGLMModel",
-                                 "InternLM2ForCausalLM", "MiniCPMForCausalLM"};
+constexpr std::array kOwnClasses{"BaichuanForCausalLM",      "BailingMoeForCausalLM",
+                                 "BailingMoeV2ForCausalLM",  "ChatGLMModel",
+                                 "DeciLMForCausalLM",        "DeepseekForCausalLM",
+                                 "InternLM2ForCausalLM",     "InternLMForCausalLM",
+                                 "MaincoderForCausalLM",     "MiniCPMForCausalLM",
+                                 "OrionForCausalLM",         "PLMForCausalLM",
+                                 "PanguEmbeddedForCausalLM", "QWenLMHeadModel"};
 
 // tests/data/configs/make_defaults.py asked transformers.
 TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {

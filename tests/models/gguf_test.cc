@@ -166,6 +166,17 @@ TEST(Gguf, FilesThatAreNoModelSayWhatTheyAre) {
   EXPECT_EQ(refusal("model"), "accepted");
   EXPECT_THAT(refusal("mmproj"), AllOf(HasSubstr("general.type is mmproj"),
                                        HasSubstr("give the file of the language model")));
+  for (const auto& [name, what] : {std::pair{"bert", "an encoder"},
+                                   {"t5", "an encoder and a decoder"},
+                                   {"rwkv7", "RWKV"},
+                                   {"dream", "a diffusion model"},
+                                   {"clip", "for images"},
+                                   {"wavtokenizer-dec", "for sounds"},
+                                   {"eagle3", "drafts tokens"}}) {
+    const std::string is = std::string("general.architecture is ") + name;
+    EXPECT_THAT(gguf_refusal([&] { open(dir, tiny(name))->config(); }),
+                AllOf(HasSubstr(is), HasSubstr(what), HasSubstr("not supported")));
+  }
 }
 
 TEST(Gguf, SizesOfHeadsAreQuotientsOfKeys) {
@@ -560,6 +571,10 @@ TEST(GgufTokenizer, PiecesAreThoseOfTheNamedSplit) {
   EXPECT_THAT(tokens("falcon", "1111"), ElementsAre(1, 0, 0));
   EXPECT_THAT(tokens("cohere2moe", "1111"), ElementsAre(0, 1, 0));
   EXPECT_THAT(tokens("qwen35", "aa11"), ElementsAre(4, 0, 0));
+  EXPECT_THAT(tokens("afmoe", "1111"), ElementsAre(0, 1, 0));
+  EXPECT_THAT(tokens("youtu", "11"), ElementsAre(0, 0));
+  EXPECT_THAT(tokens("viking", "aa11"), ElementsAre(4, 0, 0));
+  EXPECT_THAT(tokens("minicpm5", "1111"), ElementsAre(1, 0, 0));
 }
 
 // The shared fixtures: real vocabularies, SentencePiece's among them.

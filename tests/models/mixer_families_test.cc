@@ -245,5 +245,54 @@ TEST(MixerFamilies, StepHasListsForItsLayers) {
   EXPECT_EQ(clamped.shared->limit, 16);
 }
 
+// Nemotron's layers, by block_configs.
+TEST(Families, LayersMayLackAttentionOrAnMlp) {
+  const auto block = [](Json attention, Json ffn) {
+    return Json{{"attention", std::move(attention)}, {"ffn", std::move(ffn)}};
+  };
+  const Json none{{"no_op", true}}, linear{{"replace_with_linear", true}};
+  Json given{{"hidden_size", 96}, {"num_attention_heads", 4}, {"num_hidden_layers", 3}};
+  given["block_configs"] = {block({{"n_heads_in_group", 2}}, {{"ffn_mult", 2.625}}),
+                            block(none, {{"intermediate_size", 40}}), block(none, none)};
+  const DecoderSpec c = parse_family("DeciLMForCausalLM", given);
+  EXPECT_EQ(c.layer(0).mixers.front().attention().kv_heads.units(), 2);
+  EXPECT_EQ(c.layer(0).mlps.front().mlp.width.size, 256);  // of 168
+  EXPECT_TRUE(c.layer(1).mixers.empty());
+  EXPECT_EQ(c.layer(1).mlps.front().mlp.width.size, 40);
+  EXPECT_TRUE(c.layer(2).mixers.empty() && c.layer(2).mlps.empty());
+  const auto fault = [&](const Json& attention, const Json& ffn) {
+    given["block_configs"][1] = block(attention, ffn);
+    return refusal("DeciLMForCausalLM", given);
+  };
+  EXPECT_THAT(fault(linear, none), HasSubstr("block_configs[1]: attention: replace_with_linear"));
+  EXPECT_THAT(fault({{"n_heads_in_group", 3}}, none), HasSubstr("n_heads_in_group is 3"));
+  EXPECT_THAT(fault(none, {{"ffn_mult", -1}}), HasSubstr("ffn_mult is -1"));
+  given["block_configs"][1] = Json::object();
+  EXPECT_THAT(refusal("DeciLMForCausalLM", given), HasSubstr("block_configs[1]: attention"));
+  given["block_configs"] = {1};
+  EXPECT_THAT(refusal("DeciLMForCausalLM", given), HasSubstr("block_configs must be a list of 3"));
+  Json older{{"hidden_size", 96},
+             {"num_attention_heads", 4},
+             {"num_hidden_layers", 2},
+             {"intermediate_size", 64},
+             {"num_key_value_heads_per_layer", {4, 1}}};
+  EXPECT_EQ(
+      parse_family("DeciLMForCausalLM", older).layer(1).mixers.front().attention().kv_heads.units(),
+      1);
+  older["num_key_value_heads_per_layer"] = {4};
+  EXPECT_THAT(refusal("DeciLMForCausalLM", older), HasSubstr("must be 2 numbers from 1 to 4"));
+}
+
+TEST(Families, BaichuanTurnsWhereItHasPositions) {
+  const auto attention = [](const Json& fields) {
+    return parse_family("BaichuanForCausalLM", fields).layer(0).mixers.front().attention();
+  };
+  EXPECT_EQ(attention({{"max_position_embeddings", 4096}}).alibi, 0);
+  EXPECT_EQ(attention({{"model_max_length", 4096}}).alibi, 1);
+  EXPECT_FALSE(attention({{"model_max_length", 4096}}).rope);
+  EXPECT_THAT(refusal("BaichuanForCausalLM", {{"vocab_size", 125696}}),
+              HasSubstr("Baichuan 2's head"));
+}
+
 }  // namespace
 }  // namespace sluice

@@ -3,6 +3,8 @@
 // DeepseekV32ForCausalLM (V3.2): the same, attending to what an indexer chooses.
 // YoutuForCausalLM (Youtu-LLM): the same without experts.
 // AXK1ForCausalLM (A.X K1): DeepSeek-V3's, with a norm of what experts compute.
+// DeepseekForCausalLM (DeepSeekMoE): V2's experts, and attention as Llama's.
+// PLMForCausalLM (PLM): latent attention and a plain MLP.
 #include "src/models/families/deepseek.h"
 
 #include <algorithm>
@@ -77,6 +79,25 @@ DecoderSpec parse_deepseek_v2(const JsonFields& c) {
   return spec;
 }
 
+// All groups of experts count.
+DecoderSpec parse_deepseek_v1(const JsonFields& c) {
+  DecoderSpec spec = common_layout(c, kDeepseekV2);
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
+  const int64_t layers = std::ssize(spec.layers);
+  if (c.is_null("n_routed_experts") || !c.has("n_routed_experts")) return spec;
+  ExpertsSpec experts =
+      deepseek_experts(c, {.width = 1407, .shared = 0}, spec.kinds.front().mlps.front().mlp);
+  const std::string scores = c.string_or("scoring_func", "softmax");
+  if (scores != "softmax")
+    fail(ErrorKind::refused, "{}: scoring_func is {}, which is not supported", c.where(),
+         io::printable(scores));
+  experts.choice.normalized = read_boolean(c, "norm_topk_prob", false);
+  experts.choice_bias.clear();
+  use_experts(spec, experts, read_spaced_experts(c, layers, 0));
+  return spec;
+}
+
 DecoderSpec parse_deepseek_v3(const JsonFields& c) {
   DecoderSpec spec = latent_layout(c, kDeepseekV3, {});
   ExpertsSpec experts = deepseek_experts(c, {}, spec.kinds.front().mlps.front().mlp);
@@ -109,6 +130,19 @@ DecoderSpec parse_youtu(const JsonFields& c) {
   defaults.max_position_embeddings = 131072;
   defaults.tie_word_embeddings = true;
   return latent_layout(c, defaults, {});
+}
+
+DecoderSpec parse_plm(const JsonFields& c) {
+  LayoutDefaults defaults = kDeepseekV2;
+  defaults.vocab_size = 151936;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 8192;
+  defaults.num_attention_heads = 16;
+  defaults.hidden_act = "relu2";
+  defaults.tie_word_embeddings = true;
+  DecoderSpec spec = latent_layout(c, defaults, {.query_rank = 0, .may_interleave = false});
+  use_plain_mlp(spec.kinds.front().mlps.front().mlp, "up_proj", "down_proj");
+  return spec;
 }
 
 DecoderSpec parse_axk1(const JsonFields& c) {
@@ -262,7 +296,9 @@ std::vector<Family> deepseek_families() {
           {"DeepseekV3ForCausalLM", "deepseek_v3", parse_deepseek_v3, {}, {"kimi_k2"}},
           {"DeepseekV32ForCausalLM", "deepseek_v32", parse_deepseek_v32, {}},
           {"YoutuForCausalLM", "youtu", parse_youtu, {}},
-          {"AXK1ForCausalLM", "axk1", parse_axk1, {}}};
+          {"AXK1ForCausalLM", "axk1", parse_axk1, {}},
+          {"DeepseekForCausalLM", "deepseek", parse_deepseek_v1, {}},
+          {"PLMForCausalLM", "plm", parse_plm, {}}};
 }
 
 }  // namespace sluice

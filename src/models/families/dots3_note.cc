@@ -98,7 +98,8 @@ Json sliding_sizes(const JsonFields& c, const std::vector<size_t>& kinds) {
 void use_dots3_parts(const JsonFields& c, const DecoderSpec& spec, MlaSpec& mla) {
   const NormParams& norm = spec.norm.params;
   mla.query_norm.params = mla.kv_norm.params = norm;
-  scale_low_ranks(c, spec.hidden_size, mla);
+  if (read_boolean(c, "apply_mla_qkv_lora_rescale", true))
+    scale_low_ranks(c, spec.hidden_size, mla);
   mla.shared_key_norm = {mla.name + ".k_rope_only_layernorm", norm};
   mla.gate = one_linear(mla.name + ".g_proj", false);
   mla.scale = 1 / std::sqrt(static_cast<float>(mla.query_dim()));

@@ -2,7 +2,9 @@
 // InternLM2ForCausalLM (InternLM2, InternLM2.5): the same under other names, with the queries, the
 // key and the value of each KV head next to each other in one tensor. AriaTextForCausalLM (Aria's
 // language model): with stacked experts beside a shared one. MllamaForCausalLM (Llama 3.2
-// Vision's): its layers that attend to images do nothing where there are none.
+// Vision's): its layers that attend to images do nothing where there are none. InternLMForCausalLM
+// (InternLM) and PanguEmbeddedForCausalLM (openPangu Embedded): with biases of attention.
+// MaincoderForCausalLM (Maincoder): norms of each head after rope, which turns neighbours.
 #include <algorithm>
 
 #include "src/models/config.h"
@@ -101,6 +103,50 @@ DecoderSpec parse_internlm2(const JsonFields& config) {
   return spec;
 }
 
+// Defaults of the classes that checkpoints bring along.
+constexpr LayoutDefaults kPangu{.vocab_size = 153376,
+                                .hidden_size = 4096,
+                                .intermediate_size = 12800,
+                                .num_hidden_layers = 34,
+                                .num_attention_heads = 32,
+                                .num_key_value_heads = 8,
+                                .max_position_embeddings = 32768,
+                                .rms_norm_eps = 1e-5,
+                                .rope_theta = 16000000};
+
+DecoderSpec with_attention_bias(const JsonFields& config, const LayoutDefaults& defaults) {
+  DecoderSpec spec = common_layout(config, defaults);
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  attention.qkv.bias = attention.output.bias = read_boolean(config, "bias", true);
+  return spec;
+}
+
+DecoderSpec parse_internlm(const JsonFields& config) {
+  return with_attention_bias(config, kInternLm2Defaults);
+}
+
+DecoderSpec parse_pangu(const JsonFields& config) { return with_attention_bias(config, kPangu); }
+
+constexpr LayoutDefaults kMaincoder{.vocab_size = 151936,
+                                    .hidden_size = 1536,
+                                    .intermediate_size = 4096,
+                                    .num_hidden_layers = 32,
+                                    .num_attention_heads = 16,
+                                    .num_key_value_heads = 4,
+                                    .max_position_embeddings = 2048,
+                                    .rms_norm_eps = 1e-5,
+                                    .rope_theta = 1000000};
+
+DecoderSpec parse_maincoder(const JsonFields& config) {
+  DecoderSpec spec = llama_layout(config, kMaincoder);
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
+  attention.rope = RopePairing::neighbours;
+  attention.norms_after_rope = true;
+  attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
+  attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
+  return spec;
+}
+
 constexpr LayoutDefaults kMllama{.vocab_size = 128256,
                                  .hidden_size = 4096,
                                  .intermediate_size = 14336,
@@ -156,7 +202,10 @@ DecoderSpec parse_aria(const JsonFields& config) {
 
 std::vector<Family> llama_families() {
   return {{"AriaTextForCausalLM", "aria_text", parse_aria, {}},
+          {"InternLMForCausalLM", "internlm", parse_internlm, {}},
           {"InternLM2ForCausalLM", "internlm2", parse_internlm2, {}},
+          {"MaincoderForCausalLM", "maincoder", parse_maincoder, {}},
+          {"PanguEmbeddedForCausalLM", "PanguEmbedded", parse_pangu, {}},
           {"LlamaForCausalLM",
            "llama",
            parse_llama,

@@ -21,6 +21,10 @@ std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path,
                                              std::span<const std::filesystem::path> mirrors,
                                              int ranks = 1);
 
+// The file, with the tensors of GgufNameEnd::slices and heads_apart taken apart.
+io::GgufCheckpoint open_gguf_parts(const std::filesystem::path& path,
+                                   std::span<const std::filesystem::path> mirrors = {});
+
 // An architecture of GGUF (general.architecture) and what it is on the hub: a row of a table in
 // architectures/.
 struct GgufKey {
@@ -30,7 +34,8 @@ struct GgufKey {
 // The end of a tensor's name on the hub: that of the file (".weight", ".bias"), the same for a
 // vector that is a matrix of one row there, for a matrix here that is a vector there, for a
 // convolution's matrix that has one more dimension there or for heads' matrices that lie below one
-// another there, or nothing, for a vector there, too, or ".weight", which the file has not. Else a
+// another there, or nothing, for a vector there, too, or ".weight", which the file has not. Some
+// stand for several tensors: matrices, whose numbers then follow their name, or q, k and v. Else a
 // name without an end here has none there.
 enum class GgufNameEnd : uint8_t {
   same,
@@ -40,7 +45,9 @@ enum class GgufNameEnd : uint8_t {
   heads,
   none,
   vector_alone,
-  weight
+  weight,
+  slices,
+  heads_apart
 };
 struct GgufName {
   // Without ".weight" or ".bias", or a whole name with another end; of a layer: after "blk.N.".
@@ -101,7 +108,7 @@ struct GgufLayerTypes {
   std::string_view offset_key = {};
 };
 // The function of a router's scores, as expert_gating_func has it; none: there are no experts.
-enum class GgufScores : uint8_t { none, softmax, sigmoid };
+enum class GgufScores : uint8_t { none, softmax, sigmoid, sqrt_softplus = 4 };
 struct GgufArchitecture {
   std::string_view name;
   std::string_view architecture;  // of config.json
@@ -129,6 +136,12 @@ struct GgufArchitecture {
   // Sets what else follows from the file's fields.
   void (*derive)(const JsonFields& fields, Json& config) = nullptr;
   bool layer_config = false;  // sizes of layers are in per_layer_config
+  // Keys whose numbers of all layers, an array of the file, are a list in config.json. The first of
+  // them is that of a plain key, too.
+  std::vector<GgufKey> lists = {};
+  // The key of config.json that has the rotated part of a head in layers with a window; empty:
+  // none.
+  std::string_view rotated_windows_key = {};
   double log_multiplier = 1;  // factor of yarn's mscale in rope.scaling.yarn_log_multiplier
 };
 inline constexpr std::string_view kGgufFrequencyBase = "rope.freq_base";
@@ -139,6 +152,9 @@ struct RopeFactors {
   std::vector<double> short_ones;
   std::vector<double> long_ones;
 };
+// Why an architecture that is known is not supported; empty: it is not known
+// (architectures/all.cc).
+std::string_view why_gguf_is_refused(std::string_view architecture);
 // Throws Error(refused) that names the known ones.
 const GgufArchitecture& find_gguf_architecture(const io::GgufCheckpoint& checkpoint);
 // Tells whether a layer has the tensor `rest`, "blk.N.REST".
@@ -157,6 +173,9 @@ void leave_out_further_layers(const GgufArchitecture& architecture, const io::Gg
 // The tensors of GgufArchitecture::floats, which lie in the first file's metadata.
 std::vector<io::StoredTensor> gguf_floats(const GgufArchitecture& architecture,
                                           const io::GgufHeader& header);
+// Returns the KV heads of layer `number`; 0: as many as there are heads.
+int64_t gguf_kv_heads(const io::GgufHeader& header, const std::string& architecture,
+                      std::string_view number);
 // Gives a tensor the hub's name; it keeps its own where the architecture has none.
 void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& tensor);
 

@@ -89,10 +89,9 @@ int64_t head_size(const JsonFields& made) {
                          made.integer("hidden_size", 1, kMaxWidth) / heads);
 }
 
-// The part of each head that turns.
-void set_rotated(const JsonFields& fields, const std::string& prefix, std::string_view key,
+// The part of each head that turns, of which the field `name` has the elements.
+void set_rotated(const JsonFields& fields, const std::string& name, std::string_view key,
                  Json& config) {
-  const std::string name = prefix + "rope.dimension_count";
   if (key.empty() || !fields.has(name.c_str()) || !config.contains("num_attention_heads")) return;
   const int64_t head = head_size(JsonFields(config, fields.where()));
   const int64_t rotated = fields.integer(name.c_str(), 1, kMaxWidth);
@@ -219,6 +218,42 @@ void set_windows(const JsonFields& fields, const io::GgufHeader& header,
   for (int64_t has : sliding) types.push_back(has != 0 ? "sliding_attention" : "full_attention");
 }
 
+// The value of a key, or the one that all layers have, which some may have of their own.
+void set_key(const JsonFields& fields, const GgufArchitecture& architecture,
+             const io::GgufHeader& header, const GgufKey& row, Json& config) {
+  const std::string name(architecture.name);
+  const std::string key = fmt::format("{}.{}", name, row.key);
+  const std::vector<int64_t> of_layers = layer_numbers(header, name, row.key);
+  if (!of_layers.empty()) {
+    const auto& lists = architecture.lists;
+    const bool may_differ = row.key == kKvHeads || row.key == kMlpWidth ||
+                            std::ranges::find(lists, row.key, &GgufKey::key) != lists.end();
+    if (!may_differ && !all_equal(of_layers))
+      fail(ErrorKind::refused, "{}: {} differs from layer to layer, which is not supported",
+           fields.where(), key);
+    place_of(config, row.config_key) =
+        row.key == kMlpWidth ? std::ranges::max(of_layers) : of_layers.front();
+  } else if (fields.has(key.c_str())) {
+    place_of(config, row.config_key) = fields.raw(key.c_str());
+  } else if (row.key == kGgufFrequencyBase) {
+    place_of(config, row.config_key) = 10000;  // the format's default, not the class's
+  }
+}
+
+// The numbers of the model's own layers, where the file has them.
+void set_list(const JsonFields& fields, const io::GgufHeader& header,
+              const std::string& architecture, const GgufKey& row, Json& config) {
+  const std::string key = fmt::format("{}.{}", architecture, row.key);
+  if (!header.arrays.contains(key)) return;
+  std::vector<double> numbers = read_gguf_numbers(header, key);
+  const auto layers = static_cast<size_t>(own_layers(fields, architecture));
+  if (numbers.size() < layers)
+    fail(ErrorKind::refused, "{}: {} has {} values for {} layers", fields.where(), key,
+         numbers.size(), layers);
+  numbers.resize(layers);
+  place_of(config, row.config_key) = numbers;
+}
+
 void set_flags(const io::GgufHeader& header, const std::string& architecture, const GgufFlags& row,
                Json& config) {
   const std::vector<int64_t> numbers = layer_numbers(header, architecture, row.key);
@@ -316,6 +351,9 @@ const GgufArchitecture& find_gguf_architecture(const io::GgufCheckpoint& checkpo
   const std::vector<GgufArchitecture>& all = gguf_architectures();
   auto found = std::ranges::find_if(all, fits);
   if (found != all.end()) return *found;
+  if (const std::string_view why = why_gguf_is_refused(name); !why.empty())
+    fail(ErrorKind::refused, "{}: general.architecture is {}, {}, which is not supported",
+         fields.where(), name, why);
   std::vector<std::string_view> known;
   for (const GgufArchitecture& a : all)
     if (std::ranges::find(known, a.name) == known.end()) known.push_back(a.name);
@@ -338,23 +376,8 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
     place_of(config, row.config_key) = Json::parse(row.json);
   for (const GgufSign& row : architecture.signs)
     config[std::string(row.config_key)] = holds(checkpoint, row);
-  for (const GgufKey& row : architecture.keys) {
-    const std::string key = prefix + std::string(row.key);
-    const std::vector<int64_t> of_layers =
-        layer_numbers(checkpoint.header, std::string(architecture.name), row.key);
-    if (!of_layers.empty()) {
-      const bool may_differ = row.key == kKvHeads || row.key == kMlpWidth;
-      if (!may_differ && !all_equal(of_layers))
-        fail(ErrorKind::refused, "{}: {} differs from layer to layer, which is not supported",
-             fields.where(), key);
-      place_of(config, row.config_key) =
-          row.key == kMlpWidth ? std::ranges::max(of_layers) : of_layers.front();
-    } else if (fields.has(key.c_str())) {
-      place_of(config, row.config_key) = fields.raw(key.c_str());
-    } else if (row.key == kGgufFrequencyBase) {
-      place_of(config, row.config_key) = 10000;  // the format's default, not the class's
-    }
-  }
+  for (const GgufKey& row : architecture.keys)
+    set_key(fields, architecture, checkpoint.header, row, config);
   set_layer_types(fields, architecture, checkpoint.header, config);
   set_layer_config(fields, architecture, checkpoint.header, config);
   // Converters do not agree on vocab_size; the table's rows are what there is.
@@ -367,15 +390,30 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   for (const GgufDifference& row : architecture.differences)
     set_difference(fields, prefix, row, config);
   set_windows(fields, checkpoint.header, std::string(architecture.name), config);
+  for (const GgufKey& row : architecture.lists)
+    set_list(fields, checkpoint.header, std::string(architecture.name), row, config);
   for (const GgufFlags& row : architecture.flags)
     set_flags(checkpoint.header, std::string(architecture.name), row, config);
   set_scaling(fields, architecture, factors, config);
-  set_rotated(fields, prefix, architecture.rotated_key, config);
+  set_rotated(fields, prefix + "rope.dimension_count", architecture.rotated_key, config);
+  set_rotated(fields, prefix + "rope.dimension_count_swa", architecture.rotated_windows_key,
+              config);
   set_score_divisor(fields, architecture.deepest, config);
   if (architecture.derive != nullptr) architecture.derive(fields, config);
   const std::vector<int64_t> ids = gguf_end_ids(checkpoint.header);
   if (!ids.empty()) config["eos_token_id"] = ids;
   return config;
+}
+
+int64_t gguf_kv_heads(const io::GgufHeader& header, const std::string& architecture,
+                      std::string_view number) {
+  const JsonFields fields(header.values, io::printable(header.file.path.string()));
+  const std::string key = fmt::format("{}.{}", architecture, kKvHeads);
+  const std::vector<int64_t> of_layers = layer_numbers(header, architecture, kKvHeads);
+  size_t layer = 0;
+  std::from_chars(number.data(), number.data() + number.size(), layer);
+  if (layer < of_layers.size()) return of_layers[layer];
+  return of_layers.empty() ? fields.integer_or(key.c_str(), 0, kMaxWidth, 0) : of_layers.back();
 }
 
 LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::GgufHeader& header) {
@@ -386,6 +424,8 @@ LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::Gg
        {std::pair{kKvHeads, &counts.kv_heads}, {kMlpWidth, &counts.mlp_widths}}) {
     const auto& types = architecture.layer_types;
     if (types && (key == kKvHeads || !types->mlp.empty())) continue;
+    if (std::ranges::find(architecture.lists, key, &GgufKey::key) != architecture.lists.end())
+      continue;
     const std::vector<int64_t> numbers = layer_numbers(header, name, key);
     if (!all_equal(numbers)) to->assign(numbers.begin(), numbers.end());
   }

@@ -33,7 +33,7 @@ class GgufSource : public ModelSource {
  public:
   GgufSource(const fs::path& path, std::span<const fs::path> mirrors, int ranks)
       : ranks_(ranks),
-        checkpoint_(io::open_gguf(path, mirrors)),
+        checkpoint_(open_gguf_parts(path, mirrors)),
         architecture_(find_gguf_architecture(checkpoint_)),
         name_(io::printable(checkpoint_.header.file.path.string())) {}
 

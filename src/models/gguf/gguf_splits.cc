@@ -48,6 +48,21 @@ constexpr Pattern kSeed[]{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr Pattern kExaoneMoe[]{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"};
+// Digits in threes from the right, then words of scripts without spaces.
+constexpr Pattern kAfmoe[]{
+    R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))",
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-"
+    "\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-"
+    "\ud7af\u1100-\u11ff]+",
+    kDeepseekV3[2]};
+constexpr Pattern kYoutu[]{
+    "[\uac00-\ud7a3\u3131-\u318e]+|["
+    "\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+|["
+    "\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr Pattern kMiniCpm5[]{
+    kGroupsOfDigits,
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 // Runs of white space are cut into powers of two.
 constexpr Pattern kJais2[]{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})"};
@@ -55,6 +70,7 @@ constexpr Pattern kJais2[]{
 constexpr Pattern kCohere2Moe[]{R"(\d{1,3}(?=(?:\d{3})*\b))", split_patterns::kCasedThreeDigits};
 constexpr Pattern kLaguna[]{R"([^\n]+|[\n]+)", split_patterns::kOneDigit};
 constexpr Pattern kBloom[]{" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"};
+constexpr Pattern kViking[]{kBloom[0], R"(\p{N})"};
 
 constexpr GgufSplit kOfLlama3{.patterns = kThreeDigits, .ignore_merges = true, .add_bos = true};
 constexpr GgufSplit kOfQwen2{.patterns = kOneDigit, .nfc = true};
@@ -100,6 +116,7 @@ constexpr auto kSplits = std::to_array<NamedSplit>({
     {"qwen2", kOfQwen2},
     {"kormo", kOfQwen2},
     {"megrez", kOfQwen2},
+    {"f2llmv2", kOfQwen2},
     {"qwen35", {.patterns = kQwen35, .nfc = true}},
     {"stablelm2", {.patterns = kOneDigit}},
     {"hunyuan", {.patterns = kOneDigit}},
@@ -130,6 +147,10 @@ constexpr auto kSplits = std::to_array<NamedSplit>({
     {"bloom", {.patterns = kBloom}},
     {"gpt3-finnish", {.patterns = kBloom}},
     {"poro-chat", {.patterns = kBloom}},
+    {"viking", {.patterns = kViking}},
+    {"afmoe", {.patterns = kAfmoe}},
+    {"youtu", {.patterns = kYoutu, .ignore_merges = true}},
+    {"minicpm5", {.patterns = kMiniCpm5, .ignore_merges = true}},
 });
 
 }  // namespace

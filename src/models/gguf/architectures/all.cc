@@ -1,15 +1,66 @@
 // The table of GGUF's architectures: what keys, names and values are those of the hub's config.json
 // and tensors.
+#include <array>
+
 #include "src/models/gguf/architectures/rows.h"
 
 namespace sluice {
+namespace {
+
+constexpr std::string_view kEncoder = "an encoder, whose tokens attend to those behind them, too",
+                           kDiffusion = "a diffusion model, which fills in tokens in any order",
+                           kRwkv = "a recurrence of the RWKV kind",
+                           kSounds = "a part of a model, for sounds",
+                           kDraft = "a model that drafts tokens for another one";
+
+struct GgufRefusal {
+  std::string_view name;
+  std::string_view why;
+};
+constexpr auto kRefusals = std::to_array<GgufRefusal>({
+    {"bert", kEncoder},
+    {"modern-bert", kEncoder},
+    {"nomic-bert", kEncoder},
+    {"nomic-bert-moe", kEncoder},
+    {"neo-bert", kEncoder},
+    {"jina-bert-v2", kEncoder},
+    {"jina-bert-v3", kEncoder},
+    {"eurobert", kEncoder},
+    {"gemma-embedding", kEncoder},
+    {"llama-embed", kEncoder},
+    {"t5encoder", kEncoder},
+    {"t5", "an encoder and a decoder"},
+    {"dream", kDiffusion},
+    {"llada", kDiffusion},
+    {"llada-moe", kDiffusion},
+    {"rnd1", kDiffusion},
+    {"rwkv6", kRwkv},
+    {"rwkv6qwen2", kRwkv},
+    {"rwkv7", kRwkv},
+    {"arwkv7", kRwkv},
+    {"clip", "a part of a model, for images"},
+    {"wavtokenizer-dec", kSounds},
+    {"qwen3tts", kSounds},
+    {"pockettts", kSounds},
+    {"eagle3", kDraft},
+    {"dflash", kDraft},
+    {"gemma4-assistant", kDraft},
+    {"cogvlm", "a model with other weights for images in each layer"},
+});
+
+}  // namespace
+
+std::string_view why_gguf_is_refused(std::string_view architecture) {
+  const auto found = std::ranges::find(kRefusals, architecture, &GgufRefusal::name);
+  return found == kRefusals.end() ? std::string_view() : found->why;
+}
 
 const std::vector<GgufArchitecture>& gguf_architectures() {
   static const std::vector<GgufArchitecture> all = [] {
     namespace from = gguf_rows;
     std::vector<GgufArchitecture> list;
-    for (auto* rows : {from::expert_decoders, from::latent_decoders, from::decoders,
-                       from::state_decoders, from::gemmas})
+    for (auto* rows : {from::expert_decoders, from::latent_decoders, from::stream_decoders,
+                       from::decoders, from::state_decoders, from::window_decoders, from::gemmas})
       std::ranges::copy(rows(), std::back_inserter(list));
     return list;
   }();

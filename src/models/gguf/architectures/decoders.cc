@@ -81,6 +81,15 @@ Rows llama_likes() {
       {"llama", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, interleaved()},
       {"internlm2", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, interleaved()},
       {"exaone", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, {}},
+      {"xverse", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, interleaved()},
+      {"paddleocr", "Ernie4_5ForCausalLM", "ernie4_5", kCommonKeys, kCommonNames, {}},
+      {"maincoder", "MaincoderForCausalLM", "maincoder", kCommonKeys, names(kHeadNorms), {}},
+      {"orion",
+       "OrionForCausalLM",
+       "orion",
+       keys({{"attention.layer_norm_epsilon", "rms_norm_eps"}}),
+       kCommonNames,
+       {}},
       {"qwen2", "Qwen2ForCausalLM", "qwen2", kCommonKeys, kCommonNames, {}},
       {"qwen3", "Qwen3ForCausalLM", "qwen3", kCommonKeys, names(kHeadNorms), {}},
       {"phi3",
@@ -153,12 +162,20 @@ Rows llama_likes_with_values() {
   all.back().signs = {{"attn_qkv.bias", "attention_bias"}};
   all.push_back({"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", kCommonKeys, kCommonNames, {}});
   all.back().signs = {{"attn_q.bias", "use_bias"}};
-  all.push_back({"hunyuan-dense",
-                 "HunYuanDenseV1ForCausalLM",
-                 "hunyuan_v1_dense",
+  for (const char* name : {"hunyuan-dense", "hunyuan_vl"})
+    all.push_back({name,
+                   "HunYuanDenseV1ForCausalLM",
+                   "hunyuan_v1_dense",
+                   kCommonKeys,
+                   names(kHunyuanNames),
+                   {}});
+  all.push_back({"pangu-embedded",
+                 "PanguEmbeddedForCausalLM",
+                 "PanguEmbedded",
                  kCommonKeys,
-                 names(kHunyuanNames),
+                 kCommonNames,
                  {}});
+  all.back().signs = {{"attn_q.bias", "bias"}};
   all.push_back({"command-r",
                  "CohereForCausalLM",
                  "cohere",
@@ -238,6 +255,85 @@ void derive_minicpm(const JsonFields& fields, Json& config) {
   config["dim_model_base"] = hidden / fields.number_or("minicpm.logit_scale", hidden / 256);
 }
 
+// A model with so many layers has ALiBi.
+void derive_baichuan(const JsonFields& fields, Json& config) {
+  constexpr int64_t kWithAlibi = 40;
+  constexpr const char* kPositions = "max_position_embeddings";
+  if (fields.integer("baichuan.block_count", 1, kMaxLayers) != kWithAlibi) return;
+  if (config.contains(kPositions)) config["model_max_length"] = config[kPositions];
+  config.erase(kPositions);
+}
+
+const Names kQwen1Names{
+    {"token_embd", "transformer.wte"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"attn_norm", "transformer.h.{}.ln_1"},
+    {"attn_qkv", "transformer.h.{}.attn.c_attn"},
+    {"attn_output", "transformer.h.{}.attn.c_proj"},
+    {"ffn_norm", "transformer.h.{}.ln_2"},
+    {"ffn_gate", "transformer.h.{}.mlp.w2"},
+    {"ffn_up", "transformer.h.{}.mlp.w1"},
+    {"ffn_down", "transformer.h.{}.mlp.c_proj"},
+};
+
+// Layers' numbers, of which 0 means nothing of a kind, as block_configs has them. Files of DeciLM
+// 7B have numbers of KV heads alone.
+void derive_deci(const JsonFields& fields, Json& config) {
+  constexpr const char *kHeads = "heads", *kKvHeads = "kv_heads", *kWidths = "widths";
+  const auto take = [&](const char* key) {
+    const Json list = config.value(key, Json::array());
+    config.erase(key);
+    return list.get<std::vector<double>>();
+  };
+  const std::vector<double> heads = take(kHeads), kv_heads = take(kKvHeads), widths = take(kWidths);
+  if (widths.empty() && !kv_heads.empty()) config["num_key_value_heads_per_layer"] = kv_heads;
+  if (widths.empty()) return;
+  if (!heads.empty()) config["num_attention_heads"] = static_cast<int64_t>(std::ranges::max(heads));
+  const int64_t most = size_in(config, "num_attention_heads", fields);
+  const int64_t of_all = size_in(config, "num_key_value_heads", fields);
+  config["num_key_value_heads"] = nullptr;
+  Json& blocks = config["block_configs"] = Json::array();
+  for (size_t l = 0; l < widths.size(); ++l) {
+    const auto width = static_cast<int64_t>(widths[l]);
+    const int64_t kv = l < kv_heads.size() ? static_cast<int64_t>(kv_heads[l]) : of_all;
+    const bool is_linear = kv == 0 && l < heads.size() && heads[l] != 0;
+    if (kv > 0 && most % kv != 0)
+      fail(ErrorKind::refused, "{}: a layer has {} KV heads, which do not divide the {} heads",
+           fields.where(), kv, most);
+    Json attention{{"no_op", kv == 0}, {"replace_with_linear", is_linear}};
+    if (kv > 0) attention["n_heads_in_group"] = most / kv;
+    blocks.push_back(
+        {{"attention", attention}, {"ffn", {{"no_op", width == 0}, {"intermediate_size", width}}}});
+  }
+}
+
+Rows llamas_under_other_names() {
+  Rows all;
+  all.push_back({"baichuan",
+                 "BaichuanForCausalLM",
+                 "baichuan",
+                 kCommonKeys,
+                 kCommonNames,
+                 {.interleaved_rope = true, .parts_apart = true}});
+  all.back().values = {{"normalized_head", "false"}};
+  all.back().derive = derive_baichuan;
+  all.push_back({"qwen",
+                 "QWenLMHeadModel",
+                 "qwen",
+                 keys({{"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+                       {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon"},
+                       {kGgufFrequencyBase, "rotary_emb_base"}}),
+                 kQwen1Names,
+                 {}});
+  all.push_back({"deci", "DeciLMForCausalLM", "deci", kCommonKeys, kCommonNames, interleaved()});
+  all.back().lists = {{"attention.head_count", "heads"},
+                      {"attention.head_count_kv", "kv_heads"},
+                      {"feed_forward_length", "widths"}};
+  all.back().derive = derive_deci;
+  return all;
+}
+
 Rows decoders_of_their_own() {
   Rows all{
       {"mpt",
@@ -305,7 +401,8 @@ Rows gpts() {
 
 Rows decoders() {
   Rows list;
-  for (auto* rows : {llama_likes, llama_likes_with_values, decoders_of_their_own, falcons, gpts})
+  for (auto* rows : {llama_likes, llama_likes_with_values, llamas_under_other_names,
+                     decoders_of_their_own, falcons, gpts})
     std::ranges::copy(rows(), std::back_inserter(list));
   return list;
 }

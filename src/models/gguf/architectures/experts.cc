@@ -100,6 +100,14 @@ Rows other_softmax_experts() {
        keys(kBailingKeys, kGroupedExpertKeys),
        names(kBailingNames, kExpertNames, kSharedExperts),
        {.interleaved_rope = true, .parts_apart = true}},
+      {"deepseek", "DeepseekForCausalLM", "deepseek", keys(kGroupedExpertKeys),
+       names(kExpertNames, kSharedExperts), interleaved()},
+      {"deepseek2-ocr",
+       "DeepseekV2ForCausalLM",
+       "deepseek_v2",
+       keys(kGroupedExpertKeys),
+       names(kExpertNames, kSharedExperts),
+       {}},
       {"qwen3vlmoe",
        "Qwen3MoeForCausalLM",
        "qwen3_moe",
@@ -109,8 +117,14 @@ Rows other_softmax_experts() {
   };
   all[1].signs = {{"attn_q.bias", "attention_bias"}, {"output.bias", "lm_head_bias"}};
   for (GgufArchitecture& a : all) a.scores = GgufScores::softmax;
-  all[2].widths = all[3].widths = kExpertWidths;
-  all[3].values = {{"norm_topk_prob", "true"}};
+  all[2].widths = all.back().widths = kExpertWidths;
+  for (GgufArchitecture& a : all) {
+    if (!a.name.starts_with("deepseek")) continue;
+    a.rotated_key = {};  // all of a head is, whatever the key says
+    a.values = {
+        {"norm_topk_prob", "false"}, {"routed_scaling_factor", "1.0"}, {"use_mla", "false"}};
+  }
+  all.back().values = {{"norm_topk_prob", "true"}};
   return all;
 }
 

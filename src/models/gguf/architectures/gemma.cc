@@ -1,4 +1,6 @@
 // Gemma, as GGUF has it.
+#include <cmath>
+
 #include "src/models/gguf/architectures/rows.h"
 
 namespace sluice::gguf_rows {
@@ -60,6 +62,59 @@ GgufArchitecture gemma4() {
   return row;
 }
 
+const Names kGemma3nNames{
+    {"altup_proj", {}, GgufNameEnd::slices},
+    {"altup_proj.{e}", "model.altup_projections.{e}"},
+    {"altup_unembd_proj", {}, GgufNameEnd::slices},
+    {"altup_unembd_proj.{e}", "model.altup_unembed_projections.{e}"},
+    {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+    {"per_layer_model_proj", "model.per_layer_model_projection"},
+    {"per_layer_proj_norm", "model.per_layer_projection_norm"},
+    {"inp_gate", "model.layers.{}.per_layer_input_gate"},
+    {"proj", "model.layers.{}.per_layer_projection"},
+    {"post_norm", "model.layers.{}.post_per_layer_input_norm"},
+    {"laurel_l", "model.layers.{}.laurel.linear_left"},
+    {"laurel_r", "model.layers.{}.laurel.linear_right"},
+    {"laurel_post_norm", "model.layers.{}.laurel.post_laurel_norm"},
+    {"altup_predict_coef", "model.layers.{}.altup.prediction_coefs"},
+    {"altup_correct_coef", "model.layers.{}.altup.correction_coefs"},
+    {"altup_correct_scale.weight", "model.layers.{}.altup.correct_output_scale", GgufNameEnd::none},
+    {"altup_router", "model.layers.{}.altup.modality_router"},
+    {"altup_router_norm", "model.layers.{}.altup.router_norm"},
+};
+
+// The file has deviations above the mean that activations are kept from, config.json the share of
+// those that are not.
+void derive_gemma3n(const JsonFields&, Json& config) {
+  constexpr const char* kShares = "activation_sparsity_pattern";
+  if (!config.contains(kShares)) return;
+  for (Json& share : config[kShares]) share = std::erfc(-share.get<double>() * M_SQRT1_2) / 2;
+}
+
+// Its norms multiply by weights as they are.
+GgufArchitecture gemma3n() {
+  GgufArchitecture row{
+      .name = "gemma3n",
+      .architecture = "Gemma3nForCausalLM",
+      .model_type = "gemma3n_text",
+      .keys = keys({{"attention.sliding_window", "sliding_window"},
+                    {"attention.shared_kv_layers", "num_kv_shared_layers"},
+                    {"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
+                    {"final_logit_softcapping", "final_logit_softcapping"},
+                    {"rope.freq_base_swa", "rope_local_base_freq"},
+                    {"altup.active_idx", "altup_active_idx"},
+                    {"altup.num_inputs", "altup_num_inputs"}}),
+      .names = names(kGemma3nNames, kGemmaNorms, kHeadNorms),
+      .facts = {},
+      .rotated_key = {}};
+  row.lists = {{"feed_forward_length", "intermediate_size"},
+               {"activation_sparsity_scale", "activation_sparsity_pattern"}};
+  row.widths = {{"per_layer_token_embd.weight", "vocab_size_per_layer_input"},
+                {"laurel_l.weight", "laurel_rank"}};
+  row.derive = derive_gemma3n;
+  return row;
+}
+
 }  // namespace
 
 Rows gemmas() {
@@ -76,6 +131,7 @@ Rows gemmas() {
              {"final_logit_softcapping", "final_logit_softcapping"},
              {"rope.freq_base_swa", "rope_local_base_freq"}}),
        names(kGemmaNorms, kHeadNorms), facts, "partial_rotary_factor", 62},
+      gemma3n(),
       gemma4(),
   };
 }

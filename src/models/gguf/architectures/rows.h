@@ -21,6 +21,8 @@ Rows gemmas();
 Rows expert_decoders();
 Rows latent_decoders();  // with latent attention
 Rows state_decoders();   // with recurrences or convolutions
+Rows stream_decoders();  // with several residual streams
+Rows window_decoders();  // with a rope of their own in layers with a window
 
 // Llama's, which most share. Keys whose values mean something else elsewhere are in the rows of
 // the architectures.
@@ -77,7 +79,7 @@ inline const Names kCommonNames{
     {"attn_q", "model.layers.{}.self_attn.q_proj"},
     {"attn_k", "model.layers.{}.self_attn.k_proj"},
     {"attn_v", "model.layers.{}.self_attn.v_proj"},
-    {"attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
+    {"attn_qkv", {}, GgufNameEnd::heads_apart},
     {"attn_output", "model.layers.{}.self_attn.o_proj"},
     {"ffn_norm", "model.layers.{}.post_attention_layernorm"},
     {"ffn_gate", "model.layers.{}.mlp.gate_proj"},
@@ -167,6 +169,11 @@ inline Keys keys(const Keys& own, const Keys& more = {}) {
 }
 inline Names names(const Names& own, const Names& more = {}, const Names& last = {}) {
   return merged<GgufName>({own, more, last, kCommonNames}, &GgufName::name);
+}
+
+// A size of config.json; 0: it is not there.
+inline int64_t size_in(const Json& config, const char* key, const JsonFields& fields) {
+  return JsonFields(config, fields.where()).integer_or(key, 0, INT32_MAX, 0);
 }
 
 constexpr SourceFacts interleaved() { return {.interleaved_rope = true}; }

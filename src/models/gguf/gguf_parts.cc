@@ -1,0 +1,113 @@
+// Tensors of GGUF that are several on the hub.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/models/config.h"
+#include "src/models/gguf/gguf.h"
+
+namespace sluice {
+namespace {
+
+// The rows of q and of k, before those of v, of a layer.
+std::array<int64_t, 2> query_and_key_rows(const JsonFields& fields, const std::string& architecture,
+                                          int64_t kv_heads) {
+  const auto key = [&](const char* name) { return architecture + name; };
+  const int64_t heads = fields.integer(key(".attention.head_count").c_str(), 1, kMaxWidth);
+  const int64_t hidden = fields.integer(key(".embedding_length").c_str(), 1, kMaxWidth);
+  const int64_t size = fields.integer_or(key(".attention.key_length").c_str(), 1, kMaxWidth,
+                                         std::max<int64_t>(hidden / heads, 1));
+  return {heads * size, (kv_heads > 0 ? kv_heads : heads) * size};
+}
+
+// Rows of the last dimension's elements; the elements of a vector.
+uint64_t rows_of(const Shape& shape) {
+  int64_t rows = 1;
+  for (int d = 0; d < std::max(shape.size() - 1, 1); ++d) rows *= shape[d];
+  return static_cast<uint64_t>(rows);
+}
+
+// Parts of a tensor by its rows, in their order.
+struct RowsPart {
+  std::string name;
+  Shape shape;
+};
+void take_rows_apart(const io::StoredTensor& tensor, std::span<const RowsPart> parts,
+                     std::vector<io::StoredTensor>& all) {
+  uint64_t offset = tensor.offset;
+  const uint64_t row = tensor.bytes / rows_of(tensor.shape);
+  for (const RowsPart& part : parts) {
+    io::StoredTensor& own = all.emplace_back(tensor);
+    own.name = part.name;
+    own.shape = part.shape;
+    own.offset = offset;
+    own.bytes = rows_of(part.shape) * row;
+    offset += own.bytes;
+  }
+}
+
+// q, k and v of layer `at`, whose tensor ends so.
+std::vector<RowsPart> heads_of(const io::GgufHeader& header, const std::string& architecture,
+                               const io::StoredTensor& tensor, const std::string& layer,
+                               const std::string& end) {
+  const JsonFields fields(header.values, io::printable(header.file.path.string()));
+  const int64_t kv_heads = gguf_kv_heads(header, architecture, layer);
+  const auto [queries, keys] = query_and_key_rows(fields, architecture, kv_heads);
+  const int64_t rows = tensor.shape[0], values = rows - queries - keys;
+  if (values < 1)
+    fail(ErrorKind::refused, "{}: {} has {} rows, but its queries and keys are {} and {}",
+         fields.where(), io::printable(tensor.name), rows, queries, keys);
+  std::vector<RowsPart> parts;
+  for (const auto& [part, count] : {std::pair{"q", queries}, {"k", keys}, {"v", values}})
+    parts.push_back({fmt::format("blk.{}.attn_{}.{}", layer, part, end),
+                     tensor.shape.size() == 1 ? Shape{count} : Shape{count, tensor.shape[1]}});
+  return parts;
+}
+
+// Its matrices, "NAME.N.weight".
+std::vector<RowsPart> slices_of(const io::StoredTensor& tensor, const std::string& name,
+                                const std::string& end) {
+  std::vector<RowsPart> parts;
+  for (int64_t i = 0; i < tensor.shape[0]; ++i)
+    parts.push_back(
+        {fmt::format("{}.{}.{}", name, i, end), Shape{tensor.shape[1], tensor.shape[2]}});
+  return parts;
+}
+
+}  // namespace
+
+io::GgufCheckpoint open_gguf_parts(const std::filesystem::path& path,
+                                   std::span<const std::filesystem::path> mirrors) {
+  io::GgufCheckpoint checkpoint = io::open_gguf(path, mirrors);
+  const GgufArchitecture& architecture = find_gguf_architecture(checkpoint);
+  std::vector<io::StoredTensor> all;
+  for (io::StoredTensor& tensor : checkpoint.tensors) {
+    std::string_view name = tensor.name, layer;
+    if (const size_t dot = name.find('.', 4); name.starts_with("blk.") && dot != name.npos) {
+      layer = name.substr(4, dot - 4);
+      name = name.substr(dot + 1);
+    }
+    const size_t dot = std::min(name.rfind('.'), name.size());
+    const std::string stem(name.substr(0, dot)), end(name.substr(std::min(dot + 1, name.size())));
+    const auto rule = std::ranges::find(architecture.names, stem, &GgufName::name);
+    const GgufNameEnd kind = rule == architecture.names.end() ? GgufNameEnd::same : rule->end;
+    if (kind == GgufNameEnd::heads_apart && tensor.shape.size() > 0) {
+      take_rows_apart(tensor,
+                      heads_of(checkpoint.header, std::string(architecture.name), tensor,
+                               std::string(layer), end),
+                      all);
+    } else if (kind == GgufNameEnd::slices && tensor.shape.size() == 3) {
+      take_rows_apart(tensor, slices_of(tensor, stem, end), all);
+    } else {
+      all.push_back(std::move(tensor));
+    }
+  }
+  checkpoint.tensors = std::move(all);
+  return checkpoint;
+}
+
+}  // namespace sluice
