@@ -69,8 +69,13 @@ std::vector<RowsPart> heads_of(const io::GgufHeader& header, const std::string& 
 }
 
 // Its matrices, "NAME.N.weight".
-std::vector<RowsPart> slices_of(const io::StoredTensor& tensor, const std::string& name,
-                                const std::string& end) {
+std::vector<RowsPart> slices_of(const io::GgufHeader& header, const io::StoredTensor& tensor,
+                                const std::string& name, const std::string& end) {
+  constexpr int64_t kMost = 64;
+  if (tensor.shape[0] > kMost)
+    fail(ErrorKind::refused, "{}: {} has {} matrices, but at most {} are supported",
+         io::printable(header.file.path.string()), io::printable(tensor.name), tensor.shape[0],
+         kMost);
   std::vector<RowsPart> parts;
   for (int64_t i = 0; i < tensor.shape[0]; ++i)
     parts.push_back(
@@ -101,7 +106,7 @@ io::GgufCheckpoint open_gguf_parts(const std::filesystem::path& path,
                                std::string(layer), end),
                       all);
     } else if (kind == GgufNameEnd::slices && tensor.shape.size() == 3) {
-      take_rows_apart(tensor, slices_of(tensor, stem, end), all);
+      take_rows_apart(tensor, slices_of(checkpoint.header, tensor, stem, end), all);
     } else {
       all.push_back(std::move(tensor));
     }
