@@ -33,6 +33,9 @@ struct CodeWords {
   // them without it, as those of zeros.
   bool high_first = false;
   bool is_signed = false;
+  // By rows: codes of a word of 32 bits, whose upper bits are left over; 0: codes are one stream of
+  // bits. Words of zeros are the same.
+  int of_word = 0;
   bool operator==(const CodeWords&) const = default;
 };
 

@@ -89,7 +89,7 @@ uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int6
   const int64_t panel = panel_scales(format, cols);
   const int64_t count =
       by_panels ? ceil_div(rows, kPanelRows) * panel : rows * (panel / kPanelRows);
-  if (plane == Plane::zeros) return static_cast<uint64_t>(count);
+  if (plane == Plane::zeros) return static_cast<uint64_t>(count * dtype_bytes(format.zero_type));
   return static_cast<uint64_t>(count * dtype_bytes(format.scale_type));
 }
 
@@ -118,7 +118,7 @@ std::byte* Weight::plane(Plane which) const {
     case Plane::scales:
       return group_scales != nullptr ? group_scales : reinterpret_cast<std::byte*>(scales);
     case Plane::zeros:
-      return reinterpret_cast<std::byte*>(zeros);
+      return zeros;
     case Plane::order:
       return reinterpret_cast<std::byte*>(order);
     case Plane::outers:
@@ -145,7 +145,7 @@ Weight weight_in(const WeightFormat& format, int64_t rows, int64_t cols, std::by
   } else {
     w.scales = reinterpret_cast<float*>(scales);
   }
-  w.zeros = reinterpret_cast<uint8_t*>(next(Plane::zeros));
+  w.zeros = next(Plane::zeros);
   w.order = reinterpret_cast<int32_t*>(next(Plane::order));
   w.outers = reinterpret_cast<float*>(next(Plane::outers));
   w.tables = reinterpret_cast<float*>(next(Plane::tables));

@@ -23,13 +23,15 @@
 // one after another, in the packed layout interleaved by panels. With scales per_row (of a tensor,
 // as NVFP4's have) values are multiplied by their row's once more, last.
 //
-// Grouped codes (dtype u8, scales grouped): integers of 2, 3, 4 or 8 bits, dequantized = (code -
+// Grouped codes (dtype u8, scales grouped): integers of 1 to 6 or 8 bits, dequantized = (code -
 // zero) * scale, with a scale and a zero for each row and scale_cols columns. 32 columns of a row
 // are a run of `bits` words of 32 bits. Columns (0, 1), (2, 3) ... of a word have the same bits of
-// its lower and its upper half, from the lowest bits on; of 3 bits two words hold the lower two,
-// and the third the upper one. In the packed layout a run is [word][16 rows]; columns are padded to
-// whole runs. Scales and zeros: [rows][groups], packed [panels][groups][16]. A symmetric format has
-// no zeros: all are zero_base. With another table than the integers a code is a float of four or
+// its lower and its upper half, from the lowest bits on. Codes of 3, 5 and 6 bits are two fields:
+// words of the lower 2, 4 and 4 bits come first, then those of the upper 1, 1 and 2. In the packed
+// layout a run is [word][16 rows]; columns are padded to whole runs. Scales and zeros:
+// [rows][groups], packed [panels][groups][16]. A symmetric format has no zeros: all are zero_base.
+// Zeros may be floats (zero_type), which are added to code * scale instead where the format says
+// so (adds_zeros). With another table than the integers a code is a float of four or
 // eight bits, or stands for one of 16 floats of the weight's own, and there are no zeros. A scale
 // may be a number, or a code: of E8M0 or E4M3, or of a table of the weight's own (u8). An outer
 // scale then multiplies or divides it: one for a panel, [panels], or one for each row and
@@ -81,7 +83,10 @@ struct WeightFormat {
   bool quantized_input = false;
   // per_block: kScaleBlock rows from each multiple of it on have the same scales.
   bool whole_blocks = false;
-  bool ordered = false;              // grouped: it has a plane of the order of columns
+  bool ordered = false;  // grouped: it has a plane of the order of columns
+  // Integers: of their plane of zeros; f32, f16 or bf16: these need not be whole.
+  DType zero_type = DType::u8;
+  bool adds_zeros = false;           // value = code * scale + zero, of floats without a zero_base
   int64_t scale_cols = kScaleBlock;  // per_block and grouped: columns that share a scale
   // Grouped codes only.
   int bits = 0;
@@ -125,7 +130,7 @@ struct Weight {
   std::byte* data = nullptr;          // null: placeholder. 64-byte aligned.
   float* scales = nullptr;            // per_row and per_block
   std::byte* group_scales = nullptr;  // grouped: of scale_type
-  uint8_t* zeros = nullptr;
+  std::byte* zeros = nullptr;         // grouped: of zero_type
   int32_t* order = nullptr;
   float* outers = nullptr;
   float* tables = nullptr;

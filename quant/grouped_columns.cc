@@ -218,17 +218,17 @@ void encode_grouped_columns(const EncodeArgs& a) {
   check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
   if (a.plane == Plane::zeros) {
     return for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
-      a.to.zeros[at] = 0;
+      a.to.zeros[at] = std::byte{0};
       if (o < 0) return;
       if (a.words.across) {
-        a.to.zeros[at] = static_cast<uint8_t>(code_across(a, g, o));
+        a.to.zeros[at] = static_cast<std::byte>(code_across(a, g, o));
         return;
       }
       const int64_t bit = o * bits, word = bit / kWordBits;
       const int shift = static_cast<int>(bit % kWordBits);
       uint64_t both = word_at(a, g, word);
       if (shift + bits > kWordBits) both |= uint64_t{word_at(a, g, word + 1)} << kWordBits;
-      a.to.zeros[at] = static_cast<uint8_t>(both >> shift & ((1u << bits) - 1));
+      a.to.zeros[at] = static_cast<std::byte>(both >> shift & ((1u << bits) - 1));
     });
   }
   check(a.plane == Plane::scales && a.stored == format.scale_type, "scales");

@@ -34,8 +34,7 @@ const uint8_t* block_of(const Weight& w, int64_t row, int64_t block, uint8_t* co
 }
 
 struct ScaleAndZero {
-  float scale;
-  int zero;
+  float scale, zero;
 };
 ScaleAndZero scale_of(const Weight& w, int64_t row, int64_t group) {
   const WeightFormat& f = w.format;
@@ -53,8 +52,8 @@ ScaleAndZero scale_of(const Weight& w, int64_t row, int64_t group) {
     scale = with_outer(scale, f.outer, w.outers[outer]);
   }
   if (f.scale_type == DType::u8) scale += own[kScaleValues];
-  const int zero = f.table != CodeTable::integers ? 0 : f.zero_base;
-  return {scale, has_zeros(f) ? zero + w.zeros[at] : zero};
+  const auto zero = static_cast<float>(f.table != CodeTable::integers ? 0 : f.zero_base);
+  return {scale, has_zeros(f) ? zero + stored_zero(w.zeros, f.zero_type, at) : zero};
 }
 
 }  // namespace
@@ -96,7 +95,7 @@ void decode_groups(const Weight& w, int64_t row, const GroupedRow& out) {
     for (int64_t g = 0; g < groups_of(w.format, w.cols); ++g) {
       const ScaleAndZero s = scale_of(w, row, g);
       out.scales[g] = s.scale / factor;
-      out.mins[g] = s.scale * static_cast<float>(s.zero);
+      out.mins[g] = w.format.adds_zeros ? -s.zero : s.scale * s.zero;
     }
     return;
   }
@@ -123,8 +122,9 @@ void decode_grouped_row(const Weight& w, int64_t row, float* out) {
       const ScaleAndZero s = scale_of(w, row, c / w.format.scale_cols);
       const int code =
           run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols));
+      const float value = code_value(w.format.table, w.tables, code);
       out[w.order != nullptr ? w.order[c] : c] =
-          (code_value(w.format.table, w.tables, code) - static_cast<float>(s.zero)) * s.scale;
+          w.format.adds_zeros ? value * s.scale + s.zero : (value - s.zero) * s.scale;
     }
     return;
   }

@@ -14,13 +14,24 @@ namespace sluice {
 // Columns of a run of grouped codes.
 inline constexpr int kRunCols = 32;
 
+// Bits of a code that the first words of a run have; others have words of their own.
+SLUICE_HD inline constexpr int low_bits(int bits) {
+  if (bits == 3) return 2;
+  return bits == 5 || bits == 6 ? 4 : bits;
+}
+// The bit, of the words that have fields of `each` bits, at which that of column c begins.
+SLUICE_HD inline constexpr int run_place(int each, int c) {
+  const int cols = 32 / each;
+  return c / cols * 32 + c % 2 * 16 + c % cols / 2 * each;
+}
 // Code of column c of a run; `apart`: from one of its words to the next.
 SLUICE_HD inline int run_code(const uint32_t* words, int64_t apart, int bits, int c) {
-  const int each = bits == 3 ? 2 : bits, cols = 32 / each;
-  const int at = c % 2 * 16 + c % cols / 2 * each;
-  const int low = static_cast<int>(words[c / cols * apart] >> at & ((1u << each) - 1));
-  if (bits != 3) return low;
-  return low | static_cast<int>(words[2 * apart] >> (c % 2 * 16 + c / 2) & 1) << 2;
+  const int low = low_bits(bits), place = run_place(low, c);
+  const auto code = static_cast<int>(words[place / 32 * apart] >> place % 32 & ((1u << low) - 1));
+  if (low == bits) return code;
+  const int high = bits - low, upper = low * 32 + run_place(high, c);
+  return code | static_cast<int>(words[upper / 32 * apart] >> upper % 32 & ((1u << high) - 1))
+                    << low;
 }
 // Codes in order, from the lowest bits on, as a word of a run has them: of 2, 4 or 8 bits.
 SLUICE_HD inline uint32_t paired_codes(uint32_t word, int bits) {
@@ -41,9 +52,11 @@ SLUICE_HD inline uint32_t paired_codes(uint32_t word, int bits) {
 }
 // Puts a code where all bits are 0.
 SLUICE_HD inline void put_run_code(uint32_t* words, int64_t apart, int bits, int c, uint32_t code) {
-  const int each = bits == 3 ? 2 : bits, cols = 32 / each;
-  words[c / cols * apart] |= (code & ((1u << each) - 1)) << (c % 2 * 16 + c % cols / 2 * each);
-  if (bits == 3) words[2 * apart] |= (code >> 2) << (c % 2 * 16 + c / 2);
+  const int low = low_bits(bits), place = run_place(low, c);
+  words[place / 32 * apart] |= (code & ((1u << low) - 1)) << place % 32;
+  if (low == bits) return;
+  const int upper = low * 32 + run_place(bits - low, c);
+  words[upper / 32 * apart] |= (code >> low) << upper % 32;
 }
 
 inline bool is_grouped(const WeightFormat& format) {
@@ -94,15 +107,20 @@ SLUICE_HD inline float stored_scale(const std::byte* scales, DType type, const f
 SLUICE_HD inline const float* scale_values(const WeightFormat& format, const float* tables) {
   return tables + (format.table == CodeTable::own ? kCodeValues : 0);
 }
+// A zero, but for the format's base, as it is stored.
+SLUICE_HD inline float stored_zero(const std::byte* zeros, DType type, int64_t at) {
+  if (type == DType::u8) return static_cast<float>(static_cast<uint8_t>(zeros[at]));
+  return stored_scale(zeros, type, nullptr, at);
+}
 SLUICE_HD inline float with_outer(float scale, Outer outer, float by) {
   if (outer == Outer::none) return scale;
   return outer == Outer::multiplies ? scale * by : scale / by;
 }
 
 // One row as the product takes it: codes [cols], and scales and minimums [groups]: value = scale *
-// code - min; of blocks with a scale of the row it comes last, and is not in here. For grouped
-// codes min = scale * zero. Floats of four bits are doubled and their scales halved, so that codes
-// are integers. Columns are in the weight's order.
+// code - min, and a row's scale comes last. Of grouped codes min = scale * zero, or -zero if zeros
+// are added. Floats of four bits are doubled and their scales halved, so that codes are integers.
+// Columns are in the weight's order.
 struct GroupedRow {
   float* codes = nullptr;
   float* scales = nullptr;
@@ -111,7 +129,7 @@ struct GroupedRow {
 void decode_groups(const Weight& w, int64_t row, const GroupedRow& out);
 
 // Writes the dequantized row, its columns in the order of inputs. For grouped codes value = (code -
-// zero) * scale.
+// zero) * scale, or code * scale + zero.
 void decode_grouped_row(const Weight& w, int64_t row, float* out);
 
 }  // namespace sluice

@@ -42,6 +42,9 @@ void for_numbers(const EncodeArgs& a, int64_t each, Put&& put) {
   }
 }
 
+// Returns whether words have no part of a code.
+bool has_whole_codes(int bits) { return bits == 2 || bits == 4 || bits == 8; }
+
 // A word of a row of codes as the weight has it; `left`: bytes of the row from it on.
 uint32_t code_word(const EncodeArgs& a, const std::byte* from, int64_t left) {
   constexpr int64_t kBytes = sizeof(uint32_t);
@@ -85,6 +88,39 @@ void put_panel(const EncodeArgs& a, int64_t r, int64_t words, uint32_t* out) {
   }
 }
 
+// The same of codes that words divide: `runs` runs of a panel, whose words are `bits` times as
+// many.
+template <int kBits>
+void put_streams(const EncodeArgs& a, int64_t r, int64_t runs, uint32_t* out) {
+  using Words = std::array<std::array<uint32_t, kPanelRows>, kBits>;
+  constexpr int kLow = low_bits(kBits), kHigh = kBits - kLow;
+  const int64_t rows = std::min(kPanelRows, a.rows - r);
+  for (int64_t run = 0; run < runs; ++run) {
+    Words from{}, to{};
+    for (int64_t i = 0; i < rows; ++i) {
+      std::array<uint32_t, kBits> row;
+      std::memcpy(row.data(), a.row(r + i) + run * kBits * 4, sizeof row);
+      for (size_t w = 0; w < kBits; ++w) from[w][static_cast<size_t>(i)] = row[w];
+    }
+    for (int c = 0; c < kRunCols; ++c) {
+      const int bit = c * kBits, place = run_place(kLow, c);
+      const auto word = static_cast<size_t>(bit / 32);
+      const auto next = std::min<size_t>(word + 1, kBits - 1);
+      for (size_t i = 0; i < kPanelRows; ++i) {
+        const uint64_t both = from[word][i] | uint64_t{from[next][i]} << 32;
+        const auto code = static_cast<uint32_t>(both >> bit % 32);
+        to[static_cast<size_t>(place / 32)][i] |= (code & ((1u << kLow) - 1)) << place % 32;
+        if constexpr (kHigh > 0) {
+          const int upper = kLow * 32 + run_place(kHigh, c);
+          to[static_cast<size_t>(upper / 32)][i] |= (code >> kLow & ((1u << kHigh) - 1))
+                                                    << upper % 32;
+        }
+      }
+    }
+    std::memcpy(out + run * kBits * kPanelRows, to.data(), sizeof to);
+  }
+}
+
 template <int kBits>
 void put_panel(const EncodeArgs& a, int64_t r, int64_t words, uint32_t* out) {
   a.words.high_first ? put_panel<kBits, true>(a, r, words, out)
@@ -96,10 +132,16 @@ void put_panel(const EncodeArgs& a, int64_t r, int64_t words, uint32_t* out) {
 int64_t put_whole_words(const EncodeArgs& a, int64_t words) {
   const Weight& to = a.to;
   const int bits = to.format.bits;
-  if (to.format.layout != WeightLayout::packed || a.places != nullptr) return 0;
-  const int64_t whole = to.cols * bits / 32;
+  const bool in_order = a.places == nullptr && a.words.of_word == 0;
+  if (to.format.layout != WeightLayout::packed || !in_order) return 0;
+  const int64_t runs = to.cols / kRunCols;
+  const int64_t whole = has_whole_codes(bits) ? to.cols * bits / 32 : runs * bits;
   for (int64_t r = 0; r < a.rows; r += kPanelRows) {
     auto* out = reinterpret_cast<uint32_t*>(to.data) + (a.first_row + r) * words;
+    if (bits == 1) put_streams<1>(a, r, runs, out);
+    if (bits == 3) put_streams<3>(a, r, runs, out);
+    if (bits == 5) put_streams<5>(a, r, runs, out);
+    if (bits == 6) put_streams<6>(a, r, runs, out);
     if (bits == 2) put_panel<2>(a, r, whole, out);
     if (bits == 4) put_panel<4>(a, r, whole, out);
     if (bits == 8) put_panel<8>(a, r, whole, out);
@@ -107,14 +149,27 @@ int64_t put_whole_words(const EncodeArgs& a, int64_t words) {
   return whole;
 }
 
+// A code of a row as the file has it: the one of input `col`.
+uint32_t stored_code(const EncodeArgs& a, const std::byte* row, int64_t row_bytes, int64_t col) {
+  const int bits = a.to.format.bits, each = a.words.of_word;
+  const int64_t bit = each > 0 ? col / each * 32 + col % each * bits : col * bits;
+  uint64_t eight = 0;
+  const int64_t word = bit / 32 * 4;
+  std::memcpy(&eight, row + word, static_cast<size_t>(std::min<int64_t>(row_bytes - word, 8)));
+  constexpr uint64_t kLow = 0x0f0f0f0f0f0f0f0f, kSigns = 0x8080808080808080;
+  if (a.words.high_first) eight = (eight & kLow) << 4 | (eight >> 4 & kLow);
+  if (a.words.is_signed) eight ^= kSigns;
+  return static_cast<uint32_t>(eight >> bit % 32) & ((1u << bits) - 1);
+}
+
 void put_codes(const EncodeArgs& a) {
   const Weight& to = a.to;
   const int bits = to.format.bits;
   const bool packed = to.format.layout == WeightLayout::packed;
+  const bool by_words = a.places == nullptr && a.words.of_word == 0 && has_whole_codes(bits);
   const int64_t apart = packed ? kPanelRows : 1, words = ceil_div(to.cols, kRunCols) * bits;
   const int64_t rows = packed ? ceil_div(a.rows, kPanelRows) * kPanelRows : a.rows;
-  const int64_t row_bytes = ceil_div(to.cols * bits, 8), word_cols = 32 / bits;
-  check(bits == 2 || bits == 4 || bits == 8, "words of whole codes");
+  const int64_t row_bytes = code_row_bytes(a);
   put_tables(a);
   const int64_t first = put_whole_words(a, words);
   for (int64_t r = 0; r < rows && first < words; ++r) {
@@ -122,27 +177,22 @@ void put_codes(const EncodeArgs& a) {
     auto* out = reinterpret_cast<uint32_t*>(to.data) +
                 (packed ? row / kPanelRows * words * kPanelRows + row % kPanelRows : row * words);
     for (int64_t w = first; w < words; ++w) out[w * apart] = 0;
-    for (int64_t w = first; r < a.rows && w < words; ++w) {
-      const uint32_t word = code_word(a, a.row(r) + w * 4, row_bytes - w * 4);
-      if (a.places == nullptr) {
-        out[w * apart] = paired_codes(word, bits);
-        continue;
-      }
-      for (int64_t c = w * word_cols; c < std::min((w + 1) * word_cols, to.cols); ++c) {
-        const int64_t place = a.places[c];
-        put_run_code(out + place / kRunCols * bits * apart, apart, bits,
-                     static_cast<int>(place % kRunCols),
-                     word >> (c % word_cols * bits) & ((1u << bits) - 1));
-      }
+    for (int64_t w = first; by_words && r < a.rows && w < words; ++w)
+      out[w * apart] = paired_codes(code_word(a, a.row(r) + w * 4, row_bytes - w * 4), bits);
+    for (int64_t c = first * 32 / bits; !by_words && r < a.rows && c < to.cols; ++c) {
+      const int64_t place = a.places != nullptr ? a.places[c] : c;
+      put_run_code(out + place / kRunCols * bits * apart, apart, bits,
+                   static_cast<int>(place % kRunCols), stored_code(a, a.row(r), row_bytes, c));
     }
   }
 }
 
-float scale_of(const EncodeArgs& a, const std::byte* from) {
-  if (a.to.format.scale_type == DType::u8) return 1;
+// The value of a scale, or of a zero that is a float.
+float number_of(const EncodeArgs& a, DType type, const std::byte* from) {
+  if (type == DType::u8) return 1;
   alignas(float) std::byte bytes[sizeof(float)];
-  std::memcpy(bytes, from, static_cast<size_t>(dtype_bytes(a.to.format.scale_type)));
-  return stored_scale(bytes, a.to.format.scale_type, nullptr, 0) * a.factor;
+  std::memcpy(bytes, from, static_cast<size_t>(dtype_bytes(type)));
+  return stored_scale(bytes, type, nullptr, 0) * a.factor;
 }
 
 // Scales of a byte, which lie beside each other, go where the panels have them.
@@ -163,20 +213,25 @@ bool has_byte_scales(const EncodeArgs& a) {
          dtype_bytes(a.to.format.scale_type) == 1;
 }
 
-void put_scales(const EncodeArgs& a) {
-  if (has_byte_scales(a) && a.to.format.layout == WeightLayout::packed) return put_byte_scales(a);
-  const auto bytes = static_cast<size_t>(dtype_bytes(a.to.format.scale_type));
+// Puts scales, or zeros that are floats, of `type`.
+void put_numbers(const EncodeArgs& a, DType type, std::byte* plane) {
+  const auto bytes = static_cast<size_t>(dtype_bytes(type));
   for_numbers(a, groups_of(a.to.format, a.to.cols), [&](int64_t r, int64_t g, int64_t at) {
-    std::byte* to = a.to.group_scales + at * static_cast<int64_t>(bytes);
+    std::byte* to = plane + at * static_cast<int64_t>(bytes);
     if (r < 0) {
       std::memset(to, 0, bytes);
-    } else if (a.to.format.scale_type == DType::f32) {
-      const float scale = scale_of(a, a.source + number_at(a, r, g, 1));
-      std::memcpy(to, &scale, bytes);
+    } else if (type == DType::f32) {
+      const float number = number_of(a, type, a.source + number_at(a, r, g, 1));
+      std::memcpy(to, &number, bytes);
     } else {
       std::memcpy(to, a.source + number_at(a, r, g, 1), bytes);
     }
   });
+}
+
+void put_scales(const EncodeArgs& a) {
+  if (has_byte_scales(a) && a.to.format.layout == WeightLayout::packed) return put_byte_scales(a);
+  put_numbers(a, a.to.format.scale_type, a.to.group_scales);
 }
 
 void put_outers(const EncodeArgs& a) {
@@ -198,23 +253,35 @@ void put_outers(const EncodeArgs& a) {
 
 void put_zeros(const EncodeArgs& a) {
   const int bits = a.to.format.bits;
+  if (a.to.format.zero_type != DType::u8) return put_numbers(a, a.to.format.zero_type, a.to.zeros);
   for_numbers(a, groups_of(a.to.format, a.to.cols), [&](int64_t r, int64_t g, int64_t at) {
-    a.to.zeros[at] = 0;
+    a.to.zeros[at] = std::byte{0};
     if (r < 0) return;
     const std::byte* from = a.source + number_at(a, r, g, 1);
     if (a.words.is_signed) {
-      a.to.zeros[at] = static_cast<uint8_t>((std::to_integer<int>(*from) + (1 << (bits - 1))) &
-                                            ((1 << bits) - 1));
+      a.to.zeros[at] = static_cast<std::byte>((std::to_integer<int>(*from) + (1 << (bits - 1))) &
+                                              ((1 << bits) - 1));
       return;
     }
-    uint32_t word;
-    std::memcpy(&word, from, sizeof word);
-    a.to.zeros[at] =
-        static_cast<uint8_t>(word >> (a.output(r) % a.sharing * bits) & ((1u << bits) - 1));
+    const int64_t bit = a.output(r) % a.sharing * bits, apart = zeros_apart(a);
+    uint32_t word, next = 0;
+    std::memcpy(&word, from + bit / 32 * apart, sizeof word);
+    if (bit % 32 + bits > 32) std::memcpy(&next, from + (bit / 32 + 1) * apart, sizeof next);
+    const uint64_t both = word | uint64_t{next} << 32;
+    a.to.zeros[at] = static_cast<std::byte>(both >> bit % 32 & ((1u << bits) - 1));
   });
 }
 
 }  // namespace
+
+int64_t zeros_apart(const EncodeArgs& a) {
+  return a.sharing > 0 ? a.source_stride * 32 / (a.sharing * a.to.format.bits) : 0;
+}
+
+int64_t code_row_bytes(const EncodeArgs& a) {
+  if (a.words.of_word > 0) return ceil_div(a.to.cols, int64_t{a.words.of_word}) * 4;
+  return ceil_div(a.to.cols * a.to.format.bits, int64_t{8});
+}
 
 void encode_row_codes(const EncodeArgs& a) {
   const Weight& to = a.to;
@@ -248,12 +315,14 @@ EncodeStats row_code_stats(const EncodeArgs& a) {
     return stats;
   }
   const bool outers = a.plane == Plane::outers;
-  if (a.plane == Plane::zeros) return stats;
+  const bool zeros = a.plane == Plane::zeros;
+  if (zeros && format.zero_type == DType::u8) return stats;
   const int64_t step = outers ? format.outer_groups : 1;
   const int64_t each = !outers                    ? groups_of(format, a.to.cols)
                        : format.outer_groups == 0 ? 1
                                                   : outers_of(format, a.to.cols);
-  if (!outers && format.scale_type == DType::f8_e8m0 && has_byte_scales(a) && a.factor == 1) {
+  if (!outers && !zeros && format.scale_type == DType::f8_e8m0 && has_byte_scales(a) &&
+      a.factor == 1) {
     for (int64_t r = 0; r < a.rows; ++r) {
       const std::byte* from = a.source + number_at(a, r, 0, 1);
       stats.not_finite += std::count(from, from + each, std::byte{0xff});  // its only NaN
@@ -267,7 +336,7 @@ EncodeStats row_code_stats(const EncodeArgs& a) {
       if (outers) {
         std::memcpy(&value, from, sizeof value);
       } else {
-        value = scale_of(a, from);
+        value = number_of(a, zeros ? format.zero_type : format.scale_type, from);
       }
       const bool divides_by_zero = outers && format.outer == Outer::divides && value == 0;
       if (!std::isfinite(value) || divides_by_zero) ++stats.not_finite;
@@ -279,14 +348,17 @@ EncodeStats row_code_stats(const EncodeArgs& a) {
 int64_t row_code_bytes(const EncodeArgs& a) {
   const WeightFormat& format = a.to.format;
   const int64_t last = a.rows - 1;
-  if (a.plane == Plane::codes) return a.row(last) - a.source + ceil_div(a.to.cols * format.bits, 8);
+  if (a.plane == Plane::codes) return a.row(last) - a.source + code_row_bytes(a);
   const bool outers = a.plane == Plane::outers;
   const int64_t step = outers ? format.outer_groups : 1;
   const int64_t each = !outers                    ? groups_of(format, a.to.cols)
                        : format.outer_groups == 0 ? 1
                                                   : outers_of(format, a.to.cols);
   const int64_t bytes = outers ? static_cast<int64_t>(sizeof(float)) : dtype_bytes(a.stored);
-  return number_at(a, last, each - 1, step) + bytes;
+  int64_t words = 0;  // behind the first of a row of zeros
+  if (a.plane == Plane::zeros && format.zero_type == DType::u8 && !a.words.is_signed)
+    words = (a.output(last) % a.sharing * format.bits + format.bits - 1) / 32 * zeros_apart(a);
+  return number_at(a, last, each - 1, step) + words + bytes;
 }
 
 }  // namespace sluice

@@ -110,7 +110,9 @@ cpu::GroupedJob job_of(const Weight& w, const float* bias, Tensor y) {
   job.outer = format.outer;
   job.outer_groups = format.outer_groups;
   job.outers = w.outers;
-  job.zeros = reinterpret_cast<const std::byte*>(w.zeros);
+  job.zeros = w.zeros;
+  job.zero_type = format.zero_type;
+  job.adds_zeros = format.adds_zeros;
   job.zero_base = format.zero_base;
   job.bias = bias;
   job.y_stride = y.stride;

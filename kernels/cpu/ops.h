@@ -194,7 +194,7 @@ struct GroupedJob {
   int64_t cols = 0;        // whole blocks
   int64_t group_cols = 0;  // that share a scale: divides block_cols, or is a multiple of it
   int64_t groups = 0;      // of a row
-  // Grouped codes only. Value = (code - zero - zero_base) * scale.
+  // Grouped codes only. Value = (code - zero - zero_base) * scale, or code * scale + zero.
   int bits = 0;
   CodeTable table = CodeTable::integers;
   const float* values = nullptr;      // of codes with a table of their own, as products take them
@@ -205,7 +205,9 @@ struct GroupedJob {
   Outer outer = Outer::none;
   int64_t outer_groups = 0;          // that have one; 0: all of a panel's rows do
   const float* outers = nullptr;     // [panels], or [panels][groups / outer_groups][16]
-  const std::byte* zeros = nullptr;  // [panels][groups][16] bytes; null: zero_base is all
+  const std::byte* zeros = nullptr;  // [panels][groups][16] of zero_type; null: zero_base is all
+  DType zero_type = DType::u8;
+  bool adds_zeros = false;
   int zero_base = 0;
   const float* bias = nullptr;  // [output channels] or null
   float* y = nullptr;

@@ -99,7 +99,7 @@ bool gemv_grouped_fits(const Weight& w) {
   const WeightFormat& f = w.format;
   const bool numbers =
       f.scale_type == DType::f32 || f.scale_type == DType::f16 || f.scale_type == DType::bf16;
-  const bool integers = f.table == CodeTable::integers && numbers &&
+  const bool integers = f.table == CodeTable::integers && numbers && f.zero_type == DType::u8 &&
                         (bits == 2 || bits == 3 || bits == 4 || bits == 8);
   const bool floats = f.table == CodeTable::e2m1 && bits == 4 && f.scale_type == DType::f8_e8m0;
   return f.scales == ScaleKind::grouped && (integers || floats) && f.outer == Outer::none &&
@@ -110,7 +110,7 @@ GroupedPlanes grouped_planes(const Weight& w) {
   GroupedPlanes planes{};
   planes.codes = reinterpret_cast<const uint32_t*>(w.data);
   planes.scales = w.group_scales;
-  planes.zeros = w.zeros;
+  planes.zeros = reinterpret_cast<const uint8_t*>(w.zeros);
   planes.scale_type = w.format.scale_type;
   planes.zero_base = w.format.zero_base;
   planes.row_words = static_cast<int>(grouped_row_bytes(w.format, w.cols) / 4);

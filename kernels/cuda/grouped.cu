@@ -7,6 +7,7 @@
 #include "kernels/cuda/panels.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/unit_codes.cuh"
+#include "quant/row_codes.h"
 #include "quant/scaled_codes.h"
 
 namespace sluice::cuda {
@@ -280,13 +281,17 @@ void encode_columns(const EncodeArgs& a, Stream stream) {
   const Outputs outputs{a.first_output, a.output_run, a.output_stride};
   if (a.plane != Plane::codes) {
     const bool scales = a.plane == Plane::scales;
-    const GroupArgs args{
-        a.source,      a.source_stride,
-        format.bits,   a.first_row,
-        a.first_group, outputs,
-        a.outputs,     groups_of(format, a.to.cols),
-        a.words,       scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
-        a.to.zeros};
+    const GroupArgs args{a.source,
+                         a.source_stride,
+                         format.bits,
+                         a.first_row,
+                         a.first_group,
+                         outputs,
+                         a.outputs,
+                         groups_of(format, a.to.cols),
+                         a.words,
+                         scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
+                         reinterpret_cast<uint8_t*>(a.to.zeros)};
     return launch(column_groups_kernel, elementwise_launch(a.rows, a.outputs, 1), stream, args);
   }
   const ColumnArgs args{reinterpret_cast<const uint32_t*>(a.source),
@@ -321,34 +326,39 @@ struct RowCodeArgs {
   int64_t row_bytes;  // of the source
   int bits;
   CodeWords words;
-  int64_t to_words, first_row;
+  int64_t to_runs, first_row;
   int cols;
   const int32_t* order;  // or null
   uint32_t* to;
 };
 
 __device__ inline uint32_t row_code(const RowCodeArgs& a, const std::byte* row, int input) {
-  const int each = 8 / a.bits, place = input % each;
-  auto byte = static_cast<uint32_t>(row[input / each]);
-  if (a.words.is_signed) byte ^= 0x80;
-  return byte >> ((a.words.high_first ? each - 1 - place : place) * a.bits) & ((1u << a.bits) - 1);
+  const int each = a.words.of_word;
+  const int64_t bit =
+      each > 0 ? int64_t{input / each} * 32 + input % each * a.bits : int64_t{input} * a.bits;
+  const int64_t first = bit / 8;
+  auto both = static_cast<uint32_t>(row[first]);
+  if (first + 1 < a.row_bytes) both |= static_cast<uint32_t>(row[first + 1]) << 8;
+  if (a.words.is_signed) both ^= 0x8080;
+  if (a.words.high_first) both = (both & 0x0f0f) << 4 | (both >> 4 & 0x0f0f);
+  return both >> bit % 8 & ((1u << a.bits) - 1);
 }
 
-// A thread makes a word of the weight.
+// A thread makes a run of the weight.
 __global__ void __launch_bounds__(kElementwiseThreads) row_codes_kernel(RowCodeArgs a) {
   const int at = static_cast<int>(elementwise_column(1));
-  if (at >= a.to_words) return;
+  if (at >= a.to_runs) return;
   const int64_t row = blockIdx.x, run = a.run_rows > 0 ? row / a.run_rows : 0;
   const std::byte* from = a.source + run * a.run_stride + (row - run * a.run_rows) * a.stride;
-  const int word_cols = 32 / a.bits;
-  uint32_t word = 0;
-  for (int c = 0; c < word_cols; ++c) {
-    const int col = at * word_cols + c;
+  uint32_t words[8] = {};
+  for (int c = 0; c < kRunCols; ++c) {
+    const int col = at * kRunCols + c;
     uint32_t code = a.words.is_signed ? 0x80 : 0;  // behind the last column
     if (col < a.cols) code = row_code(a, from, a.order == nullptr ? col : a.order[col]);
-    word |= code << (c % 2 * 16 + c / 2 * a.bits);
+    put_run_code(words, 1, a.bits, c, code);
   }
-  a.to[(a.first_row + row) * a.to_words + at] = word;
+  uint32_t* to = a.to + ((a.first_row + row) * a.to_runs + at) * a.bits;
+  for (int w = 0; w < a.bits; ++w) to[w] = words[w];
 }
 
 struct RowNumberArgs {
@@ -359,6 +369,7 @@ struct RowNumberArgs {
   int64_t each, first_row;  // numbers of a row
   int64_t source_bytes;     // of a number
   int bits;                 // of zeros
+  int64_t zeros_apart;      // words from one of their words to the next
   bool is_signed;
   float factor;
   bool to_float;
@@ -384,9 +395,10 @@ __global__ void __launch_bounds__(kElementwiseThreads) row_numbers_kernel(RowNum
   std::byte* to = a.to + ((a.first_row + row) * a.each + at) * a.to_bytes;
   if (a.bits > 0) {
     const uint32_t mask = (1u << a.bits) - 1;
-    const uint32_t zero = a.is_signed ? static_cast<uint32_t>(*from) + (1u << (a.bits - 1))
-                                      : *reinterpret_cast<const uint32_t*>(from) >>
-                                            (a.output(row) % a.sharing * a.bits);
+    const uint32_t zero = a.is_signed
+                              ? static_cast<uint32_t>(*from) + (1u << (a.bits - 1))
+                              : stream_code(reinterpret_cast<const uint32_t*>(from), a.zeros_apart,
+                                            a.bits, a.output(row) % a.sharing);
     *to = static_cast<std::byte>(zero & mask);
   } else if (a.to_float) {
     *reinterpret_cast<float*>(to) = *reinterpret_cast<const float*>(from) * a.factor;
@@ -399,20 +411,20 @@ __global__ void __launch_bounds__(kElementwiseThreads) row_numbers_kernel(RowNum
 void encode_rows(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
   if (a.plane == Plane::codes) {
-    const int64_t words = grouped_row_bytes(format, a.to.cols) / 4;
+    const int64_t runs = ceil_div(a.to.cols, kRunCols);
     const RowCodeArgs args{a.source,
                            a.source_stride,
                            a.run_rows,
                            a.run_stride,
-                           ceil_div(a.to.cols * format.bits, 8),
+                           code_row_bytes(a),
                            format.bits,
                            a.words,
-                           words,
+                           runs,
                            a.first_row,
                            static_cast<int>(a.to.cols),
                            a.places != nullptr ? a.to.order : nullptr,
                            reinterpret_cast<uint32_t*>(a.to.data)};
-    return launch(row_codes_kernel, elementwise_launch(a.rows, words, 1), stream, args);
+    return launch(row_codes_kernel, elementwise_launch(a.rows, runs, 1), stream, args);
   }
   const bool outers = a.plane == Plane::outers, zeros = a.plane == Plane::zeros;
   const bool of_panels = outers && format.outer_groups == 0;
@@ -430,11 +442,14 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   args.each = of_panels ? 1 : outers ? outers_of(format, a.to.cols) : groups_of(format, a.to.cols);
   args.first_row = of_panels ? a.first_row / kPanelRows : a.first_row;
   args.source_bytes = outers ? 4 : dtype_bytes(a.stored);
-  args.bits = zeros ? format.bits : 0;
+  const bool packed_zeros = zeros && format.zero_type == DType::u8;
+  const DType type = zeros ? format.zero_type : format.scale_type;
+  args.bits = packed_zeros ? format.bits : 0;
+  args.zeros_apart = packed_zeros ? zeros_apart(a) / 4 : 0;
   args.is_signed = a.words.is_signed;
   args.factor = outers ? 1 : a.factor;
-  args.to_float = outers || (!zeros && format.scale_type == DType::f32);
-  args.to_bytes = outers ? 4 : zeros ? 1 : dtype_bytes(format.scale_type);
+  args.to_float = outers || type == DType::f32;
+  args.to_bytes = outers ? 4 : dtype_bytes(type);
   args.to = a.to.plane(a.plane);
   // All panels have the outer scale that their tensor has; rows may begin in a panel.
   const int64_t rows =

@@ -14,11 +14,12 @@ struct Planes {
   int64_t row_bytes;
   const float* row_scales;  // or null
   const std::byte* scales;  // of grouped codes, as all up to the order
-  const uint8_t* zeros;     // or null
+  const std::byte* zeros;   // or null
   const float* outers;
   const float* values;        // of codes
   const float* scale_values;  // of scales
-  DType scale_type;
+  DType scale_type, zero_type;
+  bool adds_zeros;
   int bits, zero_base;
   CodeTable table;
   Outer outer;
@@ -37,6 +38,8 @@ inline Planes planes_of(const Weight& w) {
           w.tables,
           w.tables == nullptr ? nullptr : scale_values(w.format, w.tables),
           w.format.scale_type,
+          w.format.zero_type,
+          w.format.adds_zeros,
           w.format.bits,
           w.format.zero_base,
           w.format.table,
@@ -86,9 +89,10 @@ struct Row<GroupedCodes> {
     const int code = run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
     return code_value(p.table, p.values, code);
   }
-  __device__ int zero(int g) const {
+  __device__ float zero(int g) const {
     if (p.table != CodeTable::integers) return 0;
-    return p.zeros == nullptr ? p.zero_base : p.zeros[first_group + g] + p.zero_base;
+    const auto base = static_cast<float>(p.zero_base);
+    return p.zeros == nullptr ? base : stored_zero(p.zeros, p.zero_type, first_group + g) + base;
   }
   __device__ float scale(int g) const {
     float scale = stored_scale(p.scales, p.scale_type, p.scale_values, first_group + g);
@@ -99,10 +103,10 @@ struct Row<GroupedCodes> {
     }
     return p.scale_type == DType::u8 ? scale + p.scale_values[kScaleValues] : scale;
   }
-  __device__ float min(int g) const { return scale(g) * static_cast<float>(zero(g)); }
+  __device__ float min(int g) const { return p.adds_zeros ? -zero(g) : scale(g) * zero(g); }
   __device__ float value(int c) const {
     const int g = c / p.group_cols;
-    return (code(c) - static_cast<float>(zero(g))) * scale(g);
+    return p.adds_zeros ? code(c) * scale(g) + zero(g) : (code(c) - zero(g)) * scale(g);
   }
   const Planes& p;
   int64_t row;

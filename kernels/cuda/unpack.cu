@@ -127,7 +127,7 @@ void unpack(const Weight& packed, const Weight& to, Stream stream) {
   for (Plane plane : {Plane::scales, Plane::zeros, Plane::outers}) {
     if (to.plane(plane) == nullptr || !is_interleaved(to.format, plane)) continue;
     const bool outer = plane == Plane::outers;
-    const int64_t bytes = plane == Plane::zeros ? 1
+    const int64_t bytes = plane == Plane::zeros ? dtype_bytes(to.format.zero_type)
                           : outer               ? int64_t{sizeof(float)}
                                                 : dtype_bytes(to.format.scale_type);
     unpack_values(packed.plane(plane), to.plane(plane), to.rows,

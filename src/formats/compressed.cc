@@ -46,15 +46,28 @@ bool has_compressed_format(const JsonFields& q, std::initializer_list<std::strin
   return found;
 }
 
-std::vector<int64_t> compressed_group_sizes(const JsonFields& q) {
-  std::vector<int64_t> sizes;
+namespace {
+
+// Values above 0 that groups of modules have for their weights.
+std::vector<int64_t> values_of_weights(const JsonFields& q, const char* key, int64_t most) {
+  std::vector<int64_t> values;
   for (const JsonFields& group : groups_of(q)) {
     if (!group.has("weights")) continue;
     const JsonFields weights(group.raw("weights"), group.where() + ": weights");
-    const int64_t size = weights.integer_or("group_size", -1, int64_t{1} << 20, -1);
-    if (size > 0) sizes.push_back(size);
+    const int64_t value = weights.integer_or(key, -1, most, -1);
+    if (value > 0) values.push_back(value);
   }
-  return sizes;
+  return values;
+}
+
+}  // namespace
+
+std::vector<int64_t> compressed_group_sizes(const JsonFields& q) {
+  return values_of_weights(q, "group_size", int64_t{1} << 20);
+}
+
+std::vector<int64_t> compressed_bits(const JsonFields& q) {
+  return values_of_weights(q, "num_bits", 64);
 }
 
 }  // namespace sluice

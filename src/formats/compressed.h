@@ -16,7 +16,8 @@ namespace sluice {
 bool has_compressed_format(const JsonFields& quantization,
                            std::initializer_list<std::string_view> formats);
 
-// Inputs that share a scale, as groups of modules have them.
+// Inputs that share a scale, and sizes of codes, as groups of modules have them.
 std::vector<int64_t> compressed_group_sizes(const JsonFields& quantization);
+std::vector<int64_t> compressed_bits(const JsonFields& quantization);
 
 }  // namespace sluice

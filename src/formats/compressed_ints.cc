@@ -1,7 +1,8 @@
 // Integers of compressed-tensors. A linear layer is
 //   of "pack-quantized":
 //     weight_packed      int32 [outputs, inputs * bits / 32, rounded up]: code + 2^(bits - 1), the
-//                        lowest bits of a word first; 2, 4 or 8 bits
+//                        lowest bits of a word first; 2 to 6 or 8 bits. In older files no code
+//                        is in two words: of 3, 5 and 6 bits these have 10, 6 and 5 codes
 //     weight_zero_point  int32 [outputs * bits / 32, rounded up, groups]: along columns, as codes;
 //                        or I8 [outputs, groups]
 //     weight_shape       of the matrix; config.json says the same
@@ -30,7 +31,14 @@ struct Ints {
   int bits = 8;
   std::string stem;
   const std::vector<int64_t>& group_sizes;  // that config.json has
+  int64_t of_word = 0;  // codes of a word whose upper bits are left over; 0: none are
 };
+
+// Words of so many codes.
+int64_t words_of(const Ints& ints, int64_t codes) {
+  return ints.of_word > 0 ? ceil_div(codes, ints.of_word)
+                          : ceil_div(codes * ints.bits, int64_t{32});
+}
 
 // Inputs that share a scale where a row has `groups` of them; 0: config.json has no such size.
 int64_t group_size(const Ints& ints, int64_t inputs, int64_t groups) {
@@ -57,8 +65,17 @@ std::optional<StoredPlane> zeros_of(const Ints& ints, const io::StoredTensor& st
       plane.row_outputs = 0;
     }
   } else {
-    plane.row_outputs = 32 / ints.bits;
-    shape = {ceil_div(outputs, plane.row_outputs), groups};
+    // A zero may be in two rows of words: as many as have whole ones are read as a row.
+    const bool parted = ints.of_word == 0 && 32 % ints.bits != 0;
+    plane.row_outputs = parted ? 32 : 32 / ints.bits;
+    if (parted) plane.row_bytes = static_cast<uint64_t>(ints.bits * groups) * sizeof(uint32_t);
+    shape = {words_of(ints, outputs), groups};
+    if (parted && outputs % 32 != 0) {
+      tensors.fault(
+          fmt::format("{} has zeros of {} bits of {} outputs, which must be a multiple of 32",
+                      stored.name, ints.bits, outputs));
+      return std::nullopt;
+    }
   }
   plane.tensor = tensors.get(stored.name, shape, {DType::i32, DType::i8}, "zeros of integers");
   if (plane.tensor == nullptr) return std::nullopt;
@@ -113,9 +130,9 @@ std::shared_ptr<StoredMatrix> describe_ints(const Ints& ints, const WantedMatrix
   }
   matrix->kept = kept;
   matrix->outputs = outputs;
-  matrix->whole_inputs = inputs % kRunCols != 0 ? inputs
-                         : groups == 1          ? kRunCols
-                                                : std::max<int64_t>(group, kRunCols);
+  matrix->whole_inputs = inputs % kRunCols != 0 || ints.of_word > 0 ? inputs
+                         : groups == 1                              ? kRunCols
+                                       : std::max<int64_t>(group, kRunCols);
   return matrix;
 }
 
@@ -125,8 +142,9 @@ bool is_whole_matrix(const Piece& piece) {
 
 class PackedInts final : public StoredFormat {
  public:
-  PackedInts(std::vector<int64_t> group_sizes, const io::CheckpointIndex& index)
-      : group_sizes_(std::move(group_sizes)), index_(index) {}
+  PackedInts(std::vector<int64_t> group_sizes, std::vector<int64_t> bits,
+             const io::CheckpointIndex& index)
+      : group_sizes_(std::move(group_sizes)), bits_(std::move(bits)), index_(index) {}
 
   std::string codes_name(const std::string& weight) const override {
     return stem_of(weight) + ".weight_packed";
@@ -139,14 +157,20 @@ class PackedInts final : public StoredFormat {
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
     const std::string stem = stem_of(wanted.piece.source);
-    const auto words = [&](int bits) {
-      return Shape{wanted.outputs, ceil_div(wanted.piece.cols * bits, 32)};
-    };
-    constexpr std::array kPackedBits{4, 8, 2};
-    const auto* bits = std::ranges::find(kPackedBits, codes.shape, words);
-    if (bits == kPackedBits.end()) {
+    StoredPlane plane;
+    plane.tensor = &codes;
+    std::optional<Ints> found;
+    for (int64_t bits : bits_) {
+      Ints ints{plane, static_cast<int>(bits), stem, group_sizes_};
+      for (int64_t of_word : {int64_t{0}, 32 / bits}) {
+        ints.of_word = 32 % bits != 0 ? of_word : 0;
+        const Shape shape{wanted.outputs, words_of(ints, wanted.piece.cols)};
+        if (!found && codes.shape == shape) found.emplace(ints);
+      }
+    }
+    if (!found) {
       tensors.fault(fmt::format(
-          "{} has shape {}, which codes of 2, 4 or 8 bits of a matrix {} have not", codes.name,
+          "{} has shape {}, which codes of 2 to 6 or 8 bits of a matrix {} have not", codes.name,
           codes.shape.str(), Shape{wanted.outputs, wanted.piece.cols}.str()));
       return nullptr;
     }
@@ -154,13 +178,12 @@ class PackedInts final : public StoredFormat {
     if (tensors.find(of_shape) != nullptr &&
         tensors.get(of_shape, {2}, {DType::i64, DType::i32}, "shapes") == nullptr)
       return nullptr;
-    StoredPlane plane;
-    plane.tensor = &codes;
-    return describe_ints({plane, *bits, stem, group_sizes_}, wanted, tensors);
+    plane.words.of_word = static_cast<int>(found->of_word);
+    return describe_ints(*found, wanted, tensors);
   }
 
  private:
-  std::vector<int64_t> group_sizes_;
+  std::vector<int64_t> group_sizes_, bits_;
   const io::CheckpointIndex& index_;
 };
 
@@ -192,10 +215,18 @@ bool names_eight_bits(const JsonFields& q) {
   return has_compressed_format(q, {"int-quantized", "naive-quantized"});
 }
 
+// Sizes of codes, those of config.json first: shapes of small matrices may be those of two.
+std::vector<int64_t> packed_bits(const JsonFields& q) {
+  std::vector<int64_t> sizes = compressed_bits(q);
+  std::erase_if(sizes, [](int64_t bits) { return bits < 2 || bits == 7 || bits > 8; });
+  sizes.insert(sizes.end(), {4, 8, 2, 3, 5, 6});
+  return sizes;
+}
+
 std::unique_ptr<StoredFormat> open_packed(const Json& config, const io::CheckpointIndex& index) {
   const std::optional<JsonFields> q = quantization_fields(config);
   if (!q || !names_packed(*q)) return nullptr;
-  return std::make_unique<PackedInts>(compressed_group_sizes(*q), index);
+  return std::make_unique<PackedInts>(compressed_group_sizes(*q), packed_bits(*q), index);
 }
 
 std::unique_ptr<StoredFormat> open_eight_bits(const Json& config, const io::CheckpointIndex&) {

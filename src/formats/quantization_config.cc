@@ -53,6 +53,20 @@ std::optional<Json> of_files(const std::function<std::optional<Json>(const char*
   return std::nullopt;
 }
 
+// The settings of MLX, whose key stands beside that of the checkpoint which it has quantized, and
+// counts.
+bool has_mlx(const Json& config) {
+  constexpr const char* kOfMlx = "quantization";
+  if (!is_filled(config, kOfMlx)) return false;
+  const Json& settings = config[kOfMlx];
+  return settings.contains("bits") && settings.contains("group_size");
+}
+Json of_mlx(const Json& config) {
+  Json quantization = config["quantization"];
+  quantization[kMethod] = "mlx";
+  return quantization;
+}
+
 // AutoRound names the packing, or in its first versions who multiplies what is packed so.
 void settle_auto_round(Json& q) {
   q[kMethod] = "auto-round";
@@ -94,15 +108,14 @@ void settle_method(Json& q) {
 void settle_quantization_config(Json& config,
                                 const std::function<std::optional<Json>(const char* file)>& read) {
   constexpr const char* kOfCompressor = "compression_config";  // llm-compressor's first name
-  constexpr const char* kOfMlx = "quantization";
   if (!config.is_object()) return;
+  if (has_mlx(config)) config[kKey] = of_mlx(config);
   if (!is_filled(config, kKey) && is_filled(config, kOfCompressor))
     config[kKey] = config[kOfCompressor];
   if (!config.contains(kKey) || config[kKey].is_null()) {
     const bool inner = is_filled(config, "text_config") && is_filled(config["text_config"], kKey);
     std::optional<Json> found = inner ? std::nullopt : of_files(read);
     if (found) config[kKey] = *std::move(found);
-    if (is_filled(config, kOfMlx)) config[kKey] = config[kOfMlx];
   }
   for (Json* holder : {&config, config.contains("text_config") ? &config["text_config"] : nullptr})
     if (holder != nullptr && holder->is_object() && is_filled(*holder, kKey))

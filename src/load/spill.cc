@@ -462,7 +462,7 @@ Weight Spill::weight(const Move& move, const io::ReadResult& read) const {
   if (tensor.group != ScaleGroup::none)
     weight.tables = const_cast<float*>(scheme_tables(param.format));
   if (s.planes > 1) weight.group_scales = writable(read.more[0].data());
-  if (s.planes > 2) weight.zeros = reinterpret_cast<uint8_t*>(writable(read.more[1].data()));
+  if (s.planes > 2) weight.zeros = writable(read.more[1].data());
   if (param.format.ordered) weight.order = const_cast<int32_t*>(tensor.matrix->order.data());
   return weight;
 }

@@ -6,6 +6,7 @@
 #include "src/formats/quantization_config.h"
 #include "src/models/gguf/gguf.h"
 #include "src/models/meta.h"
+#include "src/models/mlx.h"
 
 namespace sluice {
 namespace {
@@ -41,7 +42,12 @@ class DirectorySource : public ModelSource {
     return read_json(kGeneration);
   }
   io::CheckpointIndex index() const override {
-    return io::open_checkpoint(directory_, mirrors_, rank_);
+    io::CheckpointIndex stored = io::open_checkpoint(directory_, mirrors_, rank_);
+    return is_of_mlx() ? with_hub_names(stored) : std::move(stored);
+  }
+  SourceFacts facts() const override {
+    if (!is_of_mlx()) return {};
+    return mlx_facts(io::open_checkpoint(directory_, mirrors_, rank_));
   }
   std::optional<Tokenizer> tokenizer() const override {
     if (!Tokenizer::is_in(directory_)) return std::nullopt;
@@ -51,6 +57,7 @@ class DirectorySource : public ModelSource {
   EmbeddingRules embedding_rules() const override { return read_embedding_rules(directory_); }
 
  private:
+  bool is_of_mlx() const { return fs::exists(directory_ / kConfig) && is_mlx(config()); }
   Json read_json(const char* name) const {
     constexpr uint64_t kMaxBytes = 16 * MiB;
     return parse_json(io::read_checkpoint_file(directory_, name, kMaxBytes), name);

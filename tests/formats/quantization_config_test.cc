@@ -46,7 +46,12 @@ TEST(QuantizationConfig, MethodsHaveOneName) {
   EXPECT_EQ(method(of({{"quant_method", "awq_marlin"}})), "awq");
   EXPECT_EQ(method(of({{"load_in_4bit", true}})), "bitsandbytes");
   EXPECT_EQ(method(of({{"quant_method", "hqq"}})), "hqq");
-  EXPECT_EQ(method(settled({{"quantization", {{"bits", 4}, {"group_size", 64}}}})), "mlx");
+  const Json of_mlx{{"bits", 4}, {"group_size", 64}};
+  EXPECT_EQ(method(settled({{"quantization", of_mlx}})), "mlx");
+  EXPECT_EQ(method(settled({{"quantization", of_mlx}, {"quantization_config", of_mlx}})), "mlx");
+  EXPECT_EQ(method(settled(
+                {{"quantization", of_mlx}, {"quantization_config", {{"quant_method", "fp8"}}}})),
+            "mlx");
   const auto packing = [&](Json quantization) {
     return of(std::move(quantization)).value("packing_format", "");
   };

@@ -339,6 +339,18 @@ TEST_P(Grouped, RowCodesLikeTheReference) {
       test::integer_layer(4, 128, true, rows, cols, random),
       test::integer_layer(8, 32, false, rows, cols, random),
       test::integer_layer(2, 16, false, rows, cols, random),
+      test::integer_layer(3, 32, true, rows, cols, random),
+      test::integer_layer(5, 32, true, rows, 137, random),
+      test::integer_layer(6, 96, true, rows, cols, random),
+      test::padded_layer(3, rows, cols, random),
+      test::padded_layer(5, rows, 137, random),
+      test::padded_layer(6, rows, 96, random),
+      test::float_zeros_layer(1, 64, false, DType::f16, rows, cols, random),
+      test::float_zeros_layer(3, 32, true, DType::bf16, rows, cols, random),
+      test::float_zeros_layer(4, 64, true, DType::f16, rows, cols, random),
+      test::float_zeros_layer(5, 32, false, DType::bf16, rows, 137, random),
+      test::float_zeros_layer(6, 128, true, DType::bf16, rows, cols, random),
+      test::float_zeros_layer(8, 32, true, DType::f16, rows, cols, random),
       test::signed_layer(rows, 137, random),
       test::float_layer(CodeTable::e2m1, Outer::none, rows, cols, random),
       test::float_layer(CodeTable::e4m3, Outer::none, rows, cols, random),
@@ -524,10 +536,11 @@ TEST_P(Grouped, UnusualInputsHaveTheBitsOfTheReference) {
     expect_bits_of_the_reference(GetParam(), w.weight, random);
   }
   // Groups that neither divide a block of 256 columns nor are whole ones, and columns between.
-  for (int bits : {2, 4, 8}) {
+  for (int bits : {2, 4, 5, 6, 8}) {
     for (int64_t group : {8, 32, 96, 320, 512}) {
       SCOPED_TRACE(testing::Message() << bits << " bits in groups of " << group);
-      const test::RowLayer layer = test::integer_layer(bits, group, group == 96, 32, 600, random);
+      const bool symmetric = group == 96 || bits == 5 || bits == 6;
+      const test::RowLayer layer = test::integer_layer(bits, group, symmetric, 32, 600, random);
       const StoredWeight w = layer.weight(WeightLayout::packed, encode_reference);
       expect_bits_of_the_reference(GetParam(), w.weight, random);
     }

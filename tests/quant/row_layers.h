@@ -75,11 +75,15 @@ struct RowLayer {
   }
 
   uint32_t code(int64_t row, int64_t col) const {
-    const int64_t bit = col * format.bits, at = row * code_bytes + bit / 8;
-    const auto byte = std::to_integer<uint32_t>(stored[0][static_cast<size_t>(at)]);
-    const int shift = static_cast<int>(bit % 8);
-    const int upper = planes[0].words.high_first ? 8 - format.bits - shift : shift;
-    return byte >> upper & ((1u << format.bits) - 1);
+    const int64_t each = planes[0].words.of_word;
+    const int64_t bit = each > 0 ? col / each * 32 + col % each * format.bits : col * format.bits;
+    uint32_t code = 0;
+    for (int i = 0; i < format.bits; ++i) {
+      const int64_t at = row * code_bytes + (bit + i) / 8, of_byte = (bit + i) % 8;
+      const auto byte = std::to_integer<uint32_t>(stored[0][static_cast<size_t>(at)]);
+      code |= (byte >> (planes[0].words.high_first ? of_byte ^ 4 : of_byte) & 1) << i;
+    }
+    return code;
   }
   template <class T>
   T at(size_t plane, int64_t index) const {
@@ -128,6 +132,52 @@ inline RowLayer integer_layer(int bits, int64_t group, bool symmetric, int64_t r
                                ((1u << bits) - 1));
     return static_cast<float>(static_cast<int>(l.code(r, c)) - zero) *
            l.at<float>(1, r * groups + g);
+  };
+  return layer;
+}
+
+// Integers in words of 32 bits whose upper bits are left over.
+inline RowLayer padded_layer(int bits, int64_t rows, int64_t cols, Random& random) {
+  RowLayer layer = integer_layer(bits, 32, true, rows, cols, random);
+  layer.name = "integers in padded words";
+  const int of_word = 32 / bits;
+  layer.planes[0].words.of_word = of_word;
+  layer.planes[0].source_stride = layer.code_bytes = ceil_div(cols, int64_t{of_word}) * 4;
+  layer.stored[0] = layer.bytes(rows * layer.code_bytes, 0, 255);
+  return layer;
+}
+
+// Integers with zeros that are floats of 16 bits: code * scale + zero, as MLX has them, or (code -
+// zero) * scale, as HQQ has them.
+inline RowLayer float_zeros_layer(int bits, int64_t group, bool added, DType type, int64_t rows,
+                                  int64_t cols, Random& random) {
+  WeightFormat f{.scale_cols = group};
+  f.bits = bits;
+  f.scale_type = f.zero_type = type;
+  f.adds_zeros = added;
+  RowLayer layer("integers with zeros that are floats", f, rows, cols, random);
+  const int64_t groups = ceil_div(cols, group);
+  const auto halves = [&](float about) {
+    std::vector<uint16_t> values(static_cast<size_t>(rows * groups));
+    for (uint16_t& v : values) {
+      const float value = about + random.normal(about / 8);
+      v = type == DType::bf16 ? float_to_bf16(value) : float_to_f16(value);
+    }
+    const auto* from = reinterpret_cast<const std::byte*>(values.data());
+    return std::vector<std::byte>{from, from + rows * groups * 2};
+  };
+  EncodeArgs args;
+  args.stored = type;
+  args.source_stride = groups * 2;
+  layer.add(Plane::scales, halves(0.02f), args);
+  layer.add(Plane::zeros, halves(added ? -0.1f : static_cast<float>(1 << bits) / 2), args);
+  layer.value_of = [=](const RowLayer& l, int64_t r, int64_t c) {
+    const auto number = [&](size_t plane) {
+      const auto half = l.at<uint16_t>(plane, r * groups + c / group);
+      return type == DType::bf16 ? bf16_to_float(half) : f16_to_float(half);
+    };
+    const auto code = static_cast<float>(l.code(r, c));
+    return added ? code * number(1) + number(2) : (code - number(2)) * number(1);
   };
   return layer;
 }

@@ -152,15 +152,20 @@ inline void decode_q6_k(const BlockRows& rows) {
 // 32 columns of codes of kBits bits, less nothing.
 template <int kBits>
 inline void decode_run(const BlockRows& rows) {
-  constexpr int kEach = kBits == 3 ? 2 : kBits;  // bits of a code in its word
-  constexpr int kCols = 32 / kEach;              // of a word
-  constexpr uint32_t kMask = 0x00010001u * ((1 << kEach) - 1);
-  for (int w = 0; w < kEach; ++w) {
+  constexpr int kLow = kBits == 3 ? 2 : kBits == 5 || kBits == 6 ? 4 : kBits;  // bits of a field
+  constexpr int kHigh = kBits - kLow;
+  constexpr int kCols = 32 / kLow, kHighCols = kHigh == 2 ? 16 : 32;  // of a word
+  constexpr uint32_t kMask = 0x00010001u * ((1 << kLow) - 1);
+  constexpr uint32_t kHighMask = 0x00010001u * ((1 << kHigh) - 1);
+  for (int w = 0; w < kLow; ++w) {
     const Vu word = rows.word(w);
     for (int k = 0; k < kCols / 2; ++k) {
       const int col = w * kCols + k * 2;
-      Vu codes = word >> (k * kEach) & kMask;
-      if constexpr (kBits == 3) codes |= (rows.word(2) >> (col / 2) & 0x00010001) << 2;
+      Vu codes = word >> (k * kLow) & kMask;
+      if constexpr (kHigh > 0) {
+        const Vu high = rows.word(kLow + col / kHighCols);
+        codes |= (high >> (col % kHighCols / 2 * kHigh) & kHighMask) << kLow;
+      }
       rows.set_halves(col, codes);
     }
   }
@@ -219,9 +224,12 @@ inline void decode_own_run(const BlockRows& rows, const float* values, bool wide
 }
 
 inline void decode_run(const BlockRows& rows, int bits) {
+  if (bits == 1) return decode_run<1>(rows);
   if (bits == 2) return decode_run<2>(rows);
   if (bits == 3) return decode_run<3>(rows);
   if (bits == 4) return decode_run<4>(rows);
+  if (bits == 5) return decode_run<5>(rows);
+  if (bits == 6) return decode_run<6>(rows);
   decode_run<8>(rows);
 }
 

@@ -40,12 +40,13 @@ struct Scratch {
 struct GroupScale {
   Vf scale, min;
 };
+inline Vf numbers_of(DType type, const std::byte* numbers, int64_t at) {
+  if (type == DType::f32) return as_floats(load_bits(numbers + at * 4));
+  const Vu halves = load_u16(numbers + at * 2);
+  return type == DType::bf16 ? as_floats(halves << 16) : f16_to_float(halves);
+}
 inline Vf scale_as_stored(const GroupedJob& job, int64_t at) {
   switch (job.scale_type) {
-    case DType::f32:
-      return as_floats(load_bits(job.scales + at * 4));
-    case DType::bf16:
-      return as_floats(load_u16(job.scales + at * 2) << 16);
     case DType::f8_e8m0:
       return e8m0_to_float(load_u8(job.scales + at));
     case DType::f8_e4m3:
@@ -57,7 +58,7 @@ inline Vf scale_as_stored(const GroupedJob& job, int64_t at) {
       return load(of);
     }
     default:
-      return f16_to_float(load_u16(job.scales + at * 2));
+      return numbers_of(job.scale_type, job.scales, at);
   }
 }
 inline GroupScale group_scale(const GroupedJob& job, int64_t panel, int64_t group, int64_t lane) {
@@ -77,8 +78,10 @@ inline GroupScale group_scale(const GroupedJob& job, int64_t panel, int64_t grou
   if (job.table == CodeTable::e2m1) scale *= 0.5f;  // codes are doubled
   if (job.table != CodeTable::integers) return {scale, Vf{}};
   Vf zero = Vf{} + static_cast<float>(job.zero_base);
-  if (job.zeros != nullptr) zero += floats(load_u8(job.zeros + at));
-  return {scale, scale * zero};
+  if (job.zeros != nullptr)
+    zero += job.zero_type == DType::u8 ? floats(load_u8(job.zeros + at))
+                                       : numbers_of(job.zero_type, job.zeros, at);
+  return {scale, job.adds_zeros ? -zero : scale * zero};
 }
 
 // Sums of a panel [rows][16], times the scale of each row, and with the bias, into y.
