@@ -57,7 +57,7 @@ class DirectorySource : public ModelSource {
   EmbeddingRules embedding_rules() const override { return read_embedding_rules(directory_); }
 
  private:
-  bool is_of_mlx() const { return fs::exists(directory_ / kConfig) && is_mlx(config()); }
+  bool is_of_mlx() const { return is_there(directory_ / kConfig) && is_mlx(config()); }
   Json read_json(const char* name) const {
     constexpr uint64_t kMaxBytes = 16 * MiB;
     return parse_json(io::read_checkpoint_file(directory_, name, kMaxBytes), name);
