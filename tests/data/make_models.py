@@ -62,6 +62,7 @@ MODELS = {
                                           max_position_embeddings=256, short_conv_kernel_size=3, num_mtp_layers=0,
                                           layer_types=["linear_attention", "full_attention", "linear_attention"]),
     "baichuan": LlamaConfig(**TINY),
+    "baichuan_alibi": LlamaConfig(**TINY | {"hidden_size": 36, "num_attention_heads": 3}),
     "bitnet": BitNetConfig(**GROUPED),
     "bloom": BloomConfig(**COMMON, hidden_size=48, n_layer=2, n_head=6),
     "chatglm": GlmConfig(**GROUPED, head_dim=8),
@@ -433,6 +434,7 @@ PUBLISHED = {
                                     "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "score_function": "sigmoid",
                                     "partial_rotary_factor": 0.5, "moe_router_enable_expert_bias": True, "rope_theta": 10000.0}),
     "baichuan": (pack_qkv, {"architectures": ["BaichuanForCausalLM"], "model_type": "baichuan"}),
+    "baichuan_alibi": (pack_qkv, {"architectures": ["BaichuanForCausalLM"], "model_type": "baichuan", "model_max_length": 256}),
     "deci": (without_zeros, {"architectures": ["DeciLMForCausalLM"], "model_type": "nemotron-nas", "num_key_value_heads": None, "intermediate_size": None,
                              "rope_theta": 10000.0,
                              "block_configs": [{"attention": {"no_op": kv == 0, "n_heads_in_group": 4 // kv if kv else None, "replace_with_linear": False},
@@ -461,6 +463,8 @@ def publish(name, config, folder):
         return
     sizes = {key: getattr(config, key) for key in SIZES if hasattr(config, key) and (name != "chatglm" or key not in ("vocab_size", "intermediate_size", "num_hidden_layers"))}
     transformers.GenerationConfig.from_model_config(config).save_pretrained(folder)
+    if name == "baichuan_alibi":
+        del sizes["max_position_embeddings"]
     (folder / "config.json").write_text(json.dumps(sizes | keys | {"torch_dtype": "bfloat16"}, indent=1) + "\n")
 
 
@@ -525,6 +529,21 @@ class DeepseekMoe(transformers.PreTrainedModel):
         return types.SimpleNamespace(logits=self.lm_head(self.model(input_ids, use_cache=use_cache).last_hidden_state))
 
 
+def use_alibi(model, config):
+    """Positions do not turn anything; scores have slopes (3 heads: those of 2, and the first of 4)."""
+    plain = model.forward
+    slopes = torch.tensor([2**-4.0, 2**-8.0, 2**-2.0])
+
+    def forward(ids, use_cache=False):
+        n = ids.shape[1]
+        distances = torch.arange(n)[None, :] - torch.arange(n)[:, None]
+        mask = (slopes[:, None, None] * distances).masked_fill(distances > 0, float("-inf"))
+        dtype = next(model.parameters()).dtype
+        return plain(ids, use_cache=use_cache, position_ids=torch.zeros_like(ids), attention_mask=mask[None].to(dtype))
+    model.forward = forward
+    return model
+
+
 def use_own_sizes(model, config):
     """The layers of "deci", as block_configs there has them."""
     for i, (kv, width) in enumerate([(2, 256), (0, 256), (1, 0), (0, 0)]):
@@ -556,7 +575,7 @@ def build(config, dtype, name=""):
     """The model, of a wrapper with its language model."""
     if isinstance(config, DeepseekOcr2TextConfig):
         return DeepseekMoe._from_config(config, dtype=dtype).eval()
-    changes = {"deci": use_own_sizes, "plm": use_plain_mlps}
+    changes = {"baichuan_alibi": use_alibi, "deci": use_own_sizes, "plm": use_plain_mlps}
     if name in changes:
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         return changes[name](model, config).to(dtype).eval()

@@ -197,6 +197,7 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "gguf_afmoe",
                            "gguf_gpt_bigcode",
                            "baichuan",
+                           "baichuan_alibi",
                            "deci",
                            "deepseek",
                            "maincoder",

@@ -179,6 +179,18 @@ TEST(Gguf, FilesThatAreNoModelSayWhatTheyAre) {
   }
 }
 
+// llama.cpp knows the models of 13B so, too.
+TEST(Gguf, BaichuanOfFortyLayersHasAlibi) {
+  TempDir dir;
+  const auto attention = [&](size_t layers) {
+    const auto source = open(dir, tiny("baichuan", std::vector<int32_t>(layers, 2)));
+    return read_model(*source).spec.layer(0).mixers.front().attention();
+  };
+  EXPECT_EQ(attention(40).alibi, 1);
+  EXPECT_EQ(attention(32).alibi, 0);
+  EXPECT_EQ(attention(32).rope, RopePairing::neighbours);
+}
+
 TEST(Gguf, SizesOfHeadsAreQuotientsOfKeys) {
   TempDir dir;
   GgufBuilder b = tiny("qwen35");
