@@ -45,9 +45,10 @@ const std::vector<GgufValue> kValues{
     {"norm_topk_prob", "false"},
 };
 
-void derive_shared_indexers(const JsonFields&, Json& config) {
+void derive_shared_indexers(const JsonFields& fields, Json& config) {
   // Files of GLM-5.2 and later have no types; llama.cpp knows them by their context.
-  if (config.contains("indexer_types") || config.value("max_position_embeddings", 0) < 1 << 20)
+  if (config.contains("indexer_types") ||
+      size_in(config, "max_position_embeddings", fields) < 1 << 20)
     return;
   config["index_topk_freq"] = 4;
   config["index_skip_topk_offset"] = 3;
