@@ -282,21 +282,26 @@ const Names kQwen1Names{
 void derive_deci(const JsonFields& fields, Json& config) {
   constexpr const char *kHeads = "heads", *kKvHeads = "kv_heads", *kWidths = "widths";
   const auto take = [&](const char* key) {
-    const Json list = config.value(key, Json::array());
+    std::vector<int64_t> sizes;
+    for (const Json& size : config.value(key, Json::array())) {
+      const double number = size.is_number() ? size.get<double>() : -1;
+      if (!(number >= 0 && number <= INT32_MAX))
+        fail(ErrorKind::refused, "{}: the {} of a layer are no size", fields.where(), key);
+      sizes.push_back(static_cast<int64_t>(number));
+    }
     config.erase(key);
-    return list.get<std::vector<double>>();
+    return sizes;
   };
-  const std::vector<double> heads = take(kHeads), kv_heads = take(kKvHeads), widths = take(kWidths);
+  const std::vector<int64_t> heads = take(kHeads), kv_heads = take(kKvHeads), widths = take(kWidths);
   if (widths.empty() && !kv_heads.empty()) config["num_key_value_heads_per_layer"] = kv_heads;
   if (widths.empty()) return;
-  if (!heads.empty()) config["num_attention_heads"] = static_cast<int64_t>(std::ranges::max(heads));
+  if (!heads.empty()) config["num_attention_heads"] = std::ranges::max(heads);
   const int64_t most = size_in(config, "num_attention_heads", fields);
   const int64_t of_all = size_in(config, "num_key_value_heads", fields);
   config["num_key_value_heads"] = nullptr;
   Json& blocks = config["block_configs"] = Json::array();
   for (size_t l = 0; l < widths.size(); ++l) {
-    const auto width = static_cast<int64_t>(widths[l]);
-    const int64_t kv = l < kv_heads.size() ? static_cast<int64_t>(kv_heads[l]) : of_all;
+    const int64_t width = widths[l], kv = l < kv_heads.size() ? kv_heads[l] : of_all;
     const bool is_linear = kv == 0 && l < heads.size() && heads[l] != 0;
     if (kv > 0 && most % kv != 0)
       fail(ErrorKind::refused, "{}: a layer has {} KV heads, which do not divide the {} heads",
