@@ -18,7 +18,7 @@ PlanLists plan_lists(const ReadPlan& plan) {
                tensors * (sizeof(TensorPlan) + sizeof(uint32_t)) + plan.load_spans * sizeof(Span) +
                plan.load_moves * sizeof(Move) + plan.sweep.size() * sizeof(TiledTensor) +
                plan.host_sweep.size() * sizeof(TiledParam) +
-               plan.experts.size() * sizeof(CachedExpert);
+               plan.experts.size() * sizeof(CachedExpert) + plan.order_bytes;
   lists.kept =
       tensors * (kTensorReportBytes + sizeof(float)) + (params - streamed) * kResidentBytes;
   lists.load = plan.load_spans * kFetchBytes + plan.load_moves * kEncodeStatsBytes +

@@ -225,6 +225,7 @@ struct ReadPlan {
   std::vector<Span> spans;           // of the load, in disk order
   uint64_t load_spans = 0;           // how many there are, also where plan_sizes() leaves some out
   uint64_t load_moves = 0;
+  uint64_t order_bytes = 0;  // of the orders of inputs that stored matrices have
   std::vector<TiledTensor> sweep;
   std::vector<TiledParam> host_sweep;
   std::vector<CachedExpert> experts;  // in the order of the sweep

@@ -51,12 +51,14 @@ def shapes_of(config):
 
 
 def stored_shapes(name, shape, gptq):
-    """Of a matrix that GPTQ has quantized: codes of 4 bits, and zeros and scales of its groups."""
+    """Of a matrix that GPTQ has quantized: codes of 4 bits, zeros and scales of its groups, and the groups of inputs."""
     if not gptq or len(shape) == 1:
         return {f"{name}.weight": shape}
     outputs, inputs = shape
     groups = inputs // gptq["group_size"]
-    return {f"{name}.qweight": [inputs // 8, outputs], f"{name}.qzeros": [groups, outputs // 8], f"{name}.scales": [groups, outputs]}
+    order = {f"{name}.g_idx": [inputs]} if gptq["desc_act"] else {}
+    return {f"{name}.qweight": [inputs // 8, outputs], f"{name}.qzeros": [groups, outputs // 8],
+            f"{name}.scales": [groups, outputs]} | order
 
 
 def stored_as(name, shape, dtype, pattern):
@@ -65,6 +67,8 @@ def stored_as(name, shape, dtype, pattern):
         return "I32", random.Random(len(pattern)).randbytes(4 * 1009)
     if name.endswith(".qzeros"):
         return "I32", b"\x77"  # 8, less 1 as the format has it
+    if name.endswith(".g_idx"):  # of 32 inputs, from all over the matrix
+        return "I32", array.array("i", range(shape[0] // 32)).tobytes()
     if name.endswith(".scales"):
         return "F16", struct.pack("<e", 0.02)
     one = struct.pack("<f", 1.0)

@@ -84,6 +84,12 @@ class PeakTest(Case):
         self.assertEqual(names[0], names[1])
         self.assertGreater(len(names[0]), 3980)
 
+    def test_orders_of_inputs_are_counted(self):
+        gptq = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True, "desc_act": True}
+        model = write_checkpoint(self.path / "model", intermediate_size=1 << 18, quantization_config=gptq)
+        memory = run_json("run", model, "--token-ids", "1,2,3", "-n", 2, "--memory", "256MiB")["memory"]
+        self.assertLess(abs(memory["predicted_peak"] - memory["measured_peak"]), MIB)
+
     def test_an_exchange_of_weights_stays_within_the_budget(self):
         model = write_experts(self.path / "experts")
         refused = sluice("serve", model, "--port", 0, "--memory", "12MiB", "--max-num-seqs", 1)
