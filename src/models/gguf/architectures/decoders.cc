@@ -292,7 +292,8 @@ void derive_deci(const JsonFields& fields, Json& config) {
     config.erase(key);
     return sizes;
   };
-  const std::vector<int64_t> heads = take(kHeads), kv_heads = take(kKvHeads), widths = take(kWidths);
+  const std::vector<int64_t> heads = take(kHeads), kv_heads = take(kKvHeads),
+                             widths = take(kWidths);
   if (widths.empty() && !kv_heads.empty()) config["num_key_value_heads_per_layer"] = kv_heads;
   if (widths.empty()) return;
   if (!heads.empty()) config["num_attention_heads"] = std::ranges::max(heads);
