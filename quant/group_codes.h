@@ -88,8 +88,11 @@ SLUICE_HD constexpr float rounded_as(const GroupCoding& coding, float x) {
 SLUICE_HD constexpr float outer_scale(const GroupCoding& coding, float tensor_amax) {
   constexpr float kMost = kE4M3Max * kE2M1Max;
   if (!(tensor_amax > 0)) return 1;
+  constexpr float kInfinity = std::bit_cast<float>(kFloatInfinityBits);
+  const float exact = 1 / tensor_amax * kMost;
   const float outer = rounded_as(coding, rounded_as(coding, 1 / tensor_amax) * kMost);
-  return outer < std::bit_cast<float>(kFloatInfinityBits) ? outer : 1;
+  if (outer < kInfinity) return outer;
+  return exact < kInfinity ? exact : 1;  // F16 ends early
 }
 
 SLUICE_HD constexpr GroupScale e8m0_scale(const GroupCoding& coding, float amax) {

@@ -3,9 +3,8 @@
 //   codes   rows of bytes that have 1 to 6 or 8 bits of each input (CodeWords says in which order)
 //   scales  rows of numbers, or of codes, of groups
 //   outers  float32: one for all, or for each args.flat elements
-//   zeros   rows of bytes with a sign, of words of 32 bits that have args.sharing outputs each, or
-//   of
-//           floats (zero_type)
+//   zeros   rows of bytes with a sign, of words of 32 bits that have args.sharing outputs each,
+//           or of floats (zero_type)
 // Planes of which args.flat elements of the whole matrix share a number have no rows.
 #pragma once
 

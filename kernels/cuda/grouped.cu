@@ -256,9 +256,10 @@ struct GroupArgs {
   int64_t first_row, first_group;
   Outputs output;
   int64_t outputs, groups;
-  CodeWords words;   // of zeros
-  uint16_t* scales;  // or
+  CodeWords words;    // of zeros
+  std::byte* scales;  // or
   uint8_t* zeros;
+  bool wide;  // scales are F32, else of two bytes
 };
 
 __global__ void __launch_bounds__(kElementwiseThreads) column_groups_kernel(GroupArgs a) {
@@ -266,8 +267,10 @@ __global__ void __launch_bounds__(kElementwiseThreads) column_groups_kernel(Grou
   if (o >= a.outputs) return;
   const std::byte* from = a.source + g * a.source_stride;
   const int64_t at = (a.first_row + o) * a.groups + a.first_group + g, output = a.output(o);
-  if (a.scales != nullptr) {
-    a.scales[at] = reinterpret_cast<const uint16_t*>(from)[output];
+  if (a.scales != nullptr && a.wide) {
+    reinterpret_cast<float*>(a.scales)[at] = reinterpret_cast<const float*>(from)[output];
+  } else if (a.scales != nullptr) {
+    reinterpret_cast<uint16_t*>(a.scales)[at] = reinterpret_cast<const uint16_t*>(from)[output];
   } else {
     const auto* row = reinterpret_cast<const uint32_t*>(from);
     a.zeros[at] = static_cast<uint8_t>(a.words.across ? code_across(row, a.words.places, output)
@@ -290,8 +293,9 @@ void encode_columns(const EncodeArgs& a, Stream stream) {
                          a.outputs,
                          groups_of(format, a.to.cols),
                          a.words,
-                         scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
-                         reinterpret_cast<uint8_t*>(a.to.zeros)};
+                         scales ? a.to.group_scales : nullptr,
+                         reinterpret_cast<uint8_t*>(a.to.zeros),
+                         a.stored == DType::f32};
     return launch(column_groups_kernel, elementwise_launch(a.rows, a.outputs, 1), stream, args);
   }
   const ColumnArgs args{reinterpret_cast<const uint32_t*>(a.source),
@@ -303,7 +307,7 @@ void encode_columns(const EncodeArgs& a, Stream stream) {
                         a.outputs,
                         a.words,
                         ceil_div(a.to.cols, kRunCols),
-                        a.places != nullptr ? a.to.order : nullptr,
+                        a.order != nullptr ? a.to.order : nullptr,
                         reinterpret_cast<uint32_t*>(a.to.data)};
   const int64_t rows = a.words.across ? kRunCols : format.bits;  // of a run
   launch(column_codes_kernel, elementwise_launch(a.rows / rows, a.outputs, 1), stream, args);

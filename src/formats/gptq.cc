@@ -1,7 +1,6 @@
 // Checkpoints that GPTQ has quantized (AutoGPTQ's packing). A linear layer of [outputs, inputs] is
-//   qweight  int32 [inputs * bits / 32, outputs]: down each column one little-endian stream of
-//   codes qzeros   int32 [groups, outputs * bits / 32]: along each row a stream of zeros, less 1 in
-//   the
+//   qweight  int32 [inputs * bits / 32, outputs]: down each column one little-endian stream
+//   qzeros   int32 [groups, outputs * bits / 32]: along each row a stream of zeros, less 1 in the
 //            first version of the format
 //   scales   f16, bf16 or f32 [groups, outputs]
 //   g_idx    int32 [inputs]: the group of each input

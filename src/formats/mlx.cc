@@ -67,6 +67,7 @@ class Mlx final : public StoredFormat {
                                          MatrixTensors& tensors) const override {
     const std::string stem = stem_of(codes.name);
     const io::StoredTensor& scales = *tensors.find(stem + ".scales");
+    for (const char* beside : {".scales", ".biases"}) tensors.claim(stem + beside);
     const int64_t inputs = wanted.piece.cols;
     const auto form = form_of(codes, scales, inputs);
     if (!form) {

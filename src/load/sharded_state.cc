@@ -57,6 +57,12 @@ struct RankTensor {
   Shape shape() const;
 };
 
+// Returns whether some outputs have several rows of the tensor together.
+bool has_rows_of_lines(const Part& part) {
+  const StoredPlane& plane = part.tensor->plane();
+  return plane.flat == 0 && plane.row_bytes > 0;
+}
+
 // The shape of parts of a matrix that is not stored as its elements.
 Shape kept_shape(const RankTensor& tensor, int64_t units) {
   const Part& first = tensor.parts.front();
@@ -73,6 +79,8 @@ Shape kept_shape(const RankTensor& tensor, int64_t units) {
   int64_t inner = 1;
   for (int d = outputs + 1; d < stored.size(); ++d) inner *= stored[d];
   const bool by_rows = inner == elements(first.row_bytes);
+  if (!by_rows && has_rows_of_lines(first))
+    return {units * elements(first.unit_bytes) / inner, inner};
   if (!by_rows) return {units * elements(first.unit_bytes)};  // one after another
   shape.push_back(units);
   const int64_t kept = elements(first.unit_bytes);
@@ -189,7 +197,7 @@ void find_rows(Part& part) {
   part.row_bytes = part.unit_bytes = stored_row_bytes(t);
   const uint64_t element = element_bytes(part);
   if (piece.cut.cols == piece.cols || part.row_bytes == element) return;
-  if (plane.flat > 0 && part.unit > 1) refuse_part(part);
+  if ((plane.flat > 0 && part.unit > 1) || has_rows_of_lines(part)) refuse_part(part);
   const auto all = static_cast<uint64_t>(piece.cols), first = static_cast<uint64_t>(piece.cut.col),
              count = static_cast<uint64_t>(piece.cut.cols);
   if (plane.plane == Plane::codes) {

@@ -64,6 +64,7 @@ io::CheckpointIndex with_hub_names(const io::CheckpointIndex& stored) {
     tensor.name = hub_name_of(std::move(tensor.name));
     if (has_part(tensor.name, kKeysOfHeads) || has_part(tensor.name, kValuesOfHeads))
       tensor.shape = without_heads(tensor.shape);
+    if (is_convolution(tensor)) tensor.shape = {tensor.shape[0], 1, tensor.shape[1]};
   }
   io::CheckpointIndex index(stored.files(), std::move(tensors), stored.warnings());
   for (const io::FileCopy& copy : stored.copies()) index.add_copy(copy);
