@@ -79,7 +79,7 @@ void check_load_format(const CommonOptions& o) {
   if (std::ranges::count(kLoadFormats, o.load_format) == 0)
     fail(ErrorKind::usage, "--load-format {}: must be one of {}", o.load_format,
          fmt::join(kLoadFormats, ", "));
-  if (o.load_format == "auto") return;
+  if (o.load_format == "auto" || o.load_format == kLayeredFormat) return;
   if (o.load_format == kDummyFormat) {
     if (std::filesystem::is_directory(o.model_path)) return;
     fail(ErrorKind::usage, "--load-format dummy: {} is not a directory with a config.json",
@@ -229,8 +229,8 @@ void add_weight_options(CLI::App& verb, CommonOptions& o) {
                   "Allow sequences of this many tokens, prompt and continuation; auto: the most "
                   "that fit (default: the model's)");
   verb.add_option("--load-format", o.load_format,
-                  fmt::format("Refuse weights in another format: {}, which makes random weights "
-                              "of config.json alone",
+                  fmt::format("Refuse weights in another format: {}; dummy makes random weights of "
+                              "config.json alone",
                               fmt::join(kLoadFormats, ", ")));
   verb.add_option("--mirror", o.mirrors,
                   "Read weight files from this directory on another disk at the same time; may be "

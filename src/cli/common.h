@@ -24,11 +24,12 @@
 
 namespace sluice::cli {
 
-// Values of --load-format, with vLLM's names where it has one.
-inline constexpr std::string_view kDummyFormat = "dummy";  // random weights
-inline constexpr std::array<std::string_view, 9> kLoadFormats{
-    "auto",    "safetensors",   "gguf",         "pt",        "npz",
-    "npcache", "sharded_state", "consolidated", kDummyFormat};
+// Values of --load-format, with the names of vLLM and SGLang where they have one.
+inline constexpr std::string_view kDummyFormat = "dummy";      // random weights
+inline constexpr std::string_view kLayeredFormat = "layered";  // one layer after another, as always
+inline constexpr std::array<std::string_view, 10> kLoadFormats{
+    "auto",    "safetensors",   "gguf",         "pt",         "npz",
+    "npcache", "sharded_state", "consolidated", kDummyFormat, kLayeredFormat};
 
 // Options as given; model_options() checks them together.
 struct CommonOptions {

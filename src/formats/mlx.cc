@@ -10,8 +10,8 @@
 //   mxfp4   U8 scales are powers of two (E8M0) for 32 inputs each, codes E2M1
 //   mxfp8   the same with E4M3 codes
 //   nvfp4   U8 scales are E4M3 for 16 inputs each, codes E2M1
-// Modules that are not quantized have a weight of floats. Settings of single modules in config.json
-// say what the shapes of their tensors do.
+// Modules that are not quantized have a weight of floats; that of a convolution is [channels, width,
+// 1]. Settings of single modules in config.json say what the shapes of their tensors do.
 #include <algorithm>
 #include <array>
 
@@ -59,12 +59,14 @@ class Mlx final : public StoredFormat {
   explicit Mlx(const io::CheckpointIndex& index) : index_(index) {}
 
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
-    return !piece.vector && !piece.view.transposed && codes.dtype == DType::u32 &&
+    if (piece.vector) return is_convolution(codes.shape);
+    return !piece.view.transposed && codes.dtype == DType::u32 &&
            index_.find(stem_of(piece.source) + ".scales") != nullptr;
   }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
+    if (wanted.piece.vector) return convolution(codes, wanted, tensors);
     const std::string stem = stem_of(codes.name);
     const io::StoredTensor& scales = *tensors.find(stem + ".scales");
     for (const char* beside : {".scales", ".biases"}) tensors.claim(stem + beside);
@@ -107,6 +109,23 @@ class Mlx final : public StoredFormat {
   }
 
  private:
+  static bool is_convolution(const Shape& shape) {
+    return shape.size() == 3 && shape[1] != 1 && shape[2] == 1;
+  }
+  static std::shared_ptr<StoredMatrix> convolution(const io::StoredTensor& stored,
+                                                   const WantedMatrix& wanted,
+                                                   MatrixTensors& tensors) {
+    if (!is_float_weight(stored.dtype) || stored.shape.elements() != wanted.shape.elements()) {
+      tensors.fault(fmt::format("{} is {} {}, but {} asks for floats of shape {}", stored.name,
+                                dtype_name(stored.dtype), stored.shape.str(), wanted.asked_from,
+                                wanted.shape.str()));
+      return nullptr;
+    }
+    auto matrix = std::make_shared<StoredMatrix>();
+    matrix->planes.emplace_back();
+    return matrix;
+  }
+
   // nullopt: MLX has no such form.
   static std::optional<MlxForm> form_of(const io::StoredTensor& codes,
                                         const io::StoredTensor& scales, int64_t inputs) {

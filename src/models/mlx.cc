@@ -44,7 +44,8 @@ Shape without_heads(const Shape& shape) {
   return rows ? Shape{*rows, shape[2]} : shape;
 }
 
-// A convolution's [channels, width, 1], of which transformers has [channels, 1, width].
+// A convolution's [channels, width, 1], of which transformers has [channels, 1, width]
+// (src/formats/mlx.cc reads it).
 bool is_convolution(const io::StoredTensor& t) {
   return t.name.ends_with("conv1d.weight") && t.shape.size() == 3 && t.shape[2] == 1 &&
          t.shape[1] != 1;
@@ -64,7 +65,6 @@ io::CheckpointIndex with_hub_names(const io::CheckpointIndex& stored) {
     tensor.name = hub_name_of(std::move(tensor.name));
     if (has_part(tensor.name, kKeysOfHeads) || has_part(tensor.name, kValuesOfHeads))
       tensor.shape = without_heads(tensor.shape);
-    if (is_convolution(tensor)) tensor.shape = {tensor.shape[0], 1, tensor.shape[1]};
   }
   io::CheckpointIndex index(stored.files(), std::move(tensors), stored.warnings());
   for (const io::FileCopy& copy : stored.copies()) index.add_copy(copy);
