@@ -132,11 +132,22 @@ void need_device(const CommonOptions& o) {
   }
 }
 
-// Connects the GPUs of the ranks that divide each layer: those of a stage.
+// Connects the GPUs of the ranks that divide each layer: those of a stage. Ranks without a GPU call
+// it too, as all agree that each stage has one kind of device.
 void join_devices(const Group& all, const CommonOptions& o, ModelOptions& s) {
   const int ranks = all.rank().size / o.pipeline_parallel_size;
   if (ranks < 2) return;
-  const PartGroup stage(all, {all.rank().rank / ranks * ranks, ranks});
+  const int first = all.rank().rank / ranks * ranks;
+  const std::vector<uint8_t> has_gpu = all.gather(uint8_t{s.backend != nullptr});
+  all.together([&] {
+    if ((has_gpu[static_cast<size_t>(first)] != 0) == (s.backend != nullptr)) return;
+    fail(ErrorKind::usage,
+         "--device {}: rank {} divides the same layers and has another kind of device; give both "
+         "the same, or a stage each (--pipeline-parallel-size)",
+         o.device, first);
+  });
+  if (s.backend == nullptr) return;
+  const PartGroup stage(all, {first, ranks});
   try {
     s.devices = join_nccl(stage, s.backend->device(), std::chrono::seconds(o.rank_timeout));
   } catch (const Error&) {
@@ -145,24 +156,22 @@ void join_devices(const Group& all, const CommonOptions& o, ModelOptions& s) {
   }
 }
 
+void open_own_device(const CommonOptions& o, ModelOptions& s) {
+  if (!parse_device(o.device)) return need_device(o);
+  if (o.kernels != "auto")
+    fail(ErrorKind::usage,
+         "--kernels {}: selects kernels of the CPU, but --device is {}; leave one of them out",
+         o.kernels, o.device);
+  s.backend = open_device(o);
+}
+
 void set_device(const CommonOptions& o, ModelOptions& s) {
   s.device_memory = o.device_memory;
-  if (parse_device(o.device)) {
-    if (o.kernels != "auto")
-      fail(ErrorKind::usage,
-           "--kernels {}: selects kernels of the CPU, but --device is {}; leave one of them out",
-           o.kernels, o.device);
-    // Ranks of a plan are not there, and one alone exchanges nothing.
-    const auto* ranks = dynamic_cast<const MpiGroup*>(o.ranks.get());
-    if (ranks == nullptr) {
-      s.backend = open_device(o);
-    } else {
-      ranks->together([&] { s.backend = open_device(o); });
-      join_devices(*ranks, o, s);
-    }
-  } else {
-    need_device(o);
-  }
+  // Ranks of a plan are not there, and one alone exchanges nothing.
+  const auto* ranks = dynamic_cast<const MpiGroup*>(o.ranks.get());
+  if (ranks == nullptr) return open_own_device(o, s);
+  ranks->together([&] { open_own_device(o, s); });
+  join_devices(*ranks, o, s);
 }
 
 void set_max_model_len(const CommonOptions& o, ModelOptions& s) {

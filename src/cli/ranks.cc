@@ -118,17 +118,27 @@ int exit_status(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
 }
 
-// Checks what the options ask for against the ranks that there are.
-void check_ranks(const CommonOptions& o, int ranks) {
-  if (o.tensor_parallel_size == 1 || asked_ranks(o) == ranks) return;
-  fail(ErrorKind::usage,
-       "--tensor-parallel-size {} and --pipeline-parallel-size {}: the launcher has started {} "
-       "ranks",
-       o.tensor_parallel_size, o.pipeline_parallel_size, ranks);
+// Checks what the options of all ranks ask for against the ranks that there are.
+void check_ranks(const CommonOptions& o) {
+  const int ranks = o.ranks->rank().size;
+  const std::vector<int> stages = o.ranks->gather(o.pipeline_parallel_size);
+  o.ranks->together([&] {
+    if (stages.front() != o.pipeline_parallel_size)
+      fail(ErrorKind::usage,
+           "--pipeline-parallel-size {}: rank 0 has {}; give all ranks the same number",
+           o.pipeline_parallel_size, stages.front());
+    if (o.tensor_parallel_size == 1 || asked_ranks(o) == ranks) return;
+    fail(ErrorKind::usage,
+         "--tensor-parallel-size {} and --pipeline-parallel-size {}: the launcher has started {} "
+         "ranks",
+         o.tensor_parallel_size, o.pipeline_parallel_size, ranks);
+  });
 }
 
-// Measures how fast the ranks exchange rows, which rank 0 remembers for `plan`.
+// Measures how fast the ranks exchange rows, which rank 0 remembers for `plan`. One that a launcher
+// has started alone exchanges nothing.
 void learn_exchange(const Group& group) {
+  if (group.rank().size == 1) return;
   const ExchangeSpeed speed = measure_exchange(group);
   if (group.rank().rank > 0) return;
   RateKeys keys;
@@ -183,7 +193,7 @@ void on_ranks(CommonOptions& o, const std::stop_token& stop, bool needs_head,
   }
   o.ranks = MpiGroup::join(std::chrono::seconds(o.rank_timeout));
   lead_ranks(*o.ranks, [&] {
-    check_ranks(o, o.ranks->rank().size);
+    check_ranks(o);
     learn_exchange(*o.ranks);
     if (o.ranks->rank().rank > 0) return follow_ranks(o, stop, needs_head);
     lead();

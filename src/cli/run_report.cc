@@ -45,9 +45,10 @@ RunReport::RunReport(std::string verb, const CommonOptions& options, LoadedModel
       timings_(std::move(timings)),
       scheduler_(scheduler_json(model.scheduler_slice())),
       spill_(spill_json(model)),
-      stream_(model.stream_report()),
-      ranks_(model.rank_shares()) {
-  if (is_written()) samples_ = model.planner().machine().timeline().samples();
+      stream_(model.stream_report()) {
+  if (!is_written()) return;
+  ranks_ = model.rank_shares();
+  samples_ = model.planner().machine().timeline().samples();
 }
 
 // Writes to nowhere what is written later, so that the memory that this takes is there when the

@@ -16,11 +16,6 @@ namespace {
 constexpr std::array kAsideInConfig{"_name_or_path", "transformers_version", "torch_dtype", "dtype",
                                     "bos_token_id",  "eos_token_id",         "pad_token_id"};
 
-Json without_names(Json config) {
-  for (const char* key : kAsideInConfig) config.erase(key);
-  return config;
-}
-
 // Warns of a tokenizer with more tokens than the model has rows: it belongs to another model.
 void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
   if (tokenizer.vocab_size() > vocab_size) {
@@ -100,8 +95,14 @@ std::string Checkpoint::refusal_of(int ranks, bool needs_head) const {
   }
 }
 
+Json Checkpoint::config_of_results() const {
+  Json config = model_.files.config;
+  for (const char* key : kAsideInConfig) config.erase(key);
+  return config;
+}
+
 void Checkpoint::check_same_model(const Checkpoint& other) const {
-  if (without_names(other.model_.files.config) == without_names(model_.files.config)) return;
+  if (other.config_of_results() == config_of_results()) return;
   fail(
       ErrorKind::refused,
       "{}: its config says another model than {} is; only weights of the same model can take their "

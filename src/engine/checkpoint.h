@@ -56,6 +56,8 @@ class Checkpoint {
   // Why so many ranks cannot divide each layer; empty: they can.
   std::string refusal_of(int ranks, bool needs_head) const;
 
+  // The config without what changes no result: names, versions, and the ends of texts.
+  Json config_of_results() const;
   // Throws Error(refused) unless `other` has other weights of the same model.
   void check_same_model(const Checkpoint& other) const;
   // Replaces the tensors by those of `other`; nothing may refer to the old ones.

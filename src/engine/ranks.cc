@@ -28,7 +28,7 @@ struct SharedShape {
 // Returns a checksum of what all ranks must have alike: the config, and what is rounded how.
 uint64_t results_key(const Planner& planner) {
   const std::string text =
-      fmt::format("{} {} {} {}", planner.checkpoint().model().files.config.dump(),
+      fmt::format("{} {} {} {}", planner.checkpoint().config_of_results().dump(),
                   planner.options().quantize.name(), static_cast<int>(planner.compute()),
                   static_cast<int>(planner.kv_dtype()));
   return checksum64(std::as_bytes(std::span(text)));

@@ -125,12 +125,12 @@ void check_cut(const StoredMatrix& matrix, const WeightFormat& format, const Pie
   if (ordered)
     fail(ErrorKind::refused,
          "{} cannot be divided among ranks by its inputs, as its groups have inputs from all over "
-         "it (activation order); --pipeline-parallel-size divides the layers instead",
+         "it (activation order); run it with --pipeline-parallel-size, which divides the layers",
          piece.source);
   if (cut.col % whole != 0 || cut.cols % whole != 0)
     fail(ErrorKind::refused,
          "{} cannot be divided among ranks by its inputs, as a rank's part is not whole groups of "
-         "{}; --pipeline-parallel-size divides the layers instead",
+         "{}; run it with --pipeline-parallel-size, which divides the layers",
          piece.source, whole);
 }
 

@@ -67,7 +67,8 @@ class Nccl final : public DeviceLink {
 
  private:
   // The library waits for all ranks, without end where one does not come. So a thread of its own
-  // calls it, which is left behind where the time is over: the group then ends this process.
+  // calls it, which is left behind where the time is over: the group is broken then, and its
+  // end is that of all processes.
   void join(const Group& group, Device& device, const UniqueId& id, std::chrono::seconds patience) {
     struct Joined {
       int status = 0;
@@ -84,11 +85,13 @@ class Nccl final : public DeviceLink {
       if (still_waits.expired() && result.status == 0) f.abort(result.handle);
       promise.set_value(result);
     }).detach();
-    if (joined.wait_for(patience) != std::future_status::ready)
+    if (joined.wait_for(patience) != std::future_status::ready) {
+      group.break_off();
       fail(ErrorKind::runtime,
            "NCCL: the GPUs of {} ranks have not met within {} s; NCCL_DEBUG=INFO shows what it "
            "waits for, and NCCL_SOCKET_IFNAME chooses the network (--rank-timeout)",
            group.rank().size, patience.count());
+    }
     const Joined result = joined.get();
     handle_ = result.handle;
     if (result.status != 0) group.break_off();  // the others wait in the library

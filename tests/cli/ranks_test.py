@@ -132,6 +132,30 @@ class RanksTest(Case):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("rank 1: has another model than rank 0", done.stderr)
 
+    def test_ranks_with_other_sizes_are_refused_at_once(self):
+        run = ["run", DEMO, "--token-ids", "5,6,7", "-n", "2", "--threads", "1", "--quiet"]
+        for one, other, said in ((["--tensor-parallel-size", "2"], ["--tensor-parallel-size", "4"], "rank 1: --tensor-parallel-size 4"),
+                                 (["--tensor-parallel-size", "4"], [], "sluice: --tensor-parallel-size 4"),
+                                 ([], ["--pipeline-parallel-size", "2"], "rank 1: --pipeline-parallel-size 2: rank 0 has 1")):
+            with self.subTest(said):
+                line = [*launch(1), *run, *one, ":", "-n", "1", SLUICE, *run, *other]
+                done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=HANGS)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(said, done.stderr)
+
+    def test_configs_of_other_versions_are_of_one_model(self):
+        model = MODELS / "llama_tied"
+        with tempfile.TemporaryDirectory() as folder:
+            later = shutil.copytree(model, f"{folder}/later")
+            with open(f"{later}/config.json") as file:
+                config = json.load(file)
+            with open(f"{later}/config.json", "w") as file:
+                json.dump({**config, "transformers_version": "9.9.9", "_name_or_path": "elsewhere"}, file)
+            run = ["--token-ids", "5,6,7", "-n", "2", "--threads", "1", "--quiet"]
+            line = [*launch(1), "run", model, *run, ":", "-n", "1", SLUICE, "run", later, *run]
+            done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=HANGS)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_a_plan_knows_what_runs_have_measured(self):
         self.run_ranks(2, "run", DEMO, "Once", "-n", "1", "--threads", "1", "--quiet")
         asked = ["plan", DEMO, "--rank-memory", "1GiB,1GiB"]

@@ -193,6 +193,7 @@ TEST_F(CudaRanksJoining, RanksDoNotWaitForever) {
         } catch (const Error& e) {
           EXPECT_NE(std::string(e.what()).find("have not met within 1 s"), std::string::npos)
               << e.what();
+          EXPECT_TRUE(host.is_broken());
         }
       });
     }
