@@ -112,73 +112,81 @@ Lanes codes_at(const EncodeArgs& a, int64_t input, const Columns& columns) {
   return codes;
 }
 
-// Packs a run of columns of the outputs of a panel, of which `first` is the first.
 template <int kBits>
-void collect_run(const EncodeArgs& a, int64_t first, int64_t run) {
-  const Weight& to = a.to;
-  const Columns columns = columns_from(a, first);
-  std::array<Lanes, kBits> words{};
+using RunWords =
+    std::array<Lanes, kBits>;  // 32 columns of the outputs of a panel, as the weight has them
+
+template <int kBits>
+RunWords<kBits> collected_run(const EncodeArgs& a, const Columns& columns, int64_t run) {
+  RunWords<kBits> words{};
   for (int c = 0; c < kRunCols; ++c) {
     const int64_t col = run * kRunCols + c;
     const Lanes codes = codes_at<kBits>(a, a.order != nullptr ? a.order[col] : col, columns);
     for (size_t r = 0; r < codes.size(); ++r)
       put_run_code(words[0].data() + r, kPanelRows, kBits, c, codes[r]);
   }
-  const int64_t apart = to.format.layout == WeightLayout::rows ? 1 : kPanelRows;
+  return words;
+}
+
+// The same of codes that are whole and in order in their words.
+template <int kBits>
+RunWords<kBits> paired_run(const EncodeArgs& a, const Columns& columns, int64_t run) {
+  RunWords<kBits> words;
+  for (int j = 0; j < kBits; ++j) {
+    Lanes& word = words[static_cast<size_t>(j)];
+    word = words_at(a, run * kBits + j, columns);
+    for (uint32_t& lane : word) lane = paired_codes(lane, kBits);
+  }
+  return words;
+}
+
+// Packs a run of columns of the outputs of a panel, of which `first` is the first.
+template <int kBits>
+void encode_run(const EncodeArgs& a, int64_t first, int64_t run) {
+  const Weight& to = a.to;
+  const Columns columns = columns_from(a, first);
+  const bool paired = kBits != 3 && a.order == nullptr && !a.words.across;
+  const RunWords<kBits> words =
+      paired ? paired_run<kBits>(a, columns, run) : collected_run<kBits>(a, columns, run);
+  const bool packed = to.format.layout == WeightLayout::packed;
   const int64_t outputs = std::min<int64_t>(kPanelRows, padded_outputs(a) - first);
+  const int64_t row = a.first_row + first, to_run = a.first_col / kRunCols + run;
+  if (packed && row % kPanelRows == 0) {
+    std::memcpy(run_in(to, row, to_run), words.data(), sizeof words);
+    return;
+  }
   for (int64_t r = 0; r < outputs; ++r) {
-    uint32_t* out = run_in(to, a.first_row + first + r, a.first_col / kRunCols + run);
+    uint32_t* out = run_in(to, row + r, to_run);
     for (const Lanes& word : words) {
       *out = word[static_cast<size_t>(r)];
-      out += apart;
+      out += packed ? kPanelRows : 1;
     }
   }
 }
 
-// Codes that change their places, or of which words have outputs. Inputs that change places are
-// read from all of the source: for one panel after another, whose part of it stays in the cache.
+// Inputs that change places are read from all of the source: for one panel after another, whose
+// part of it stays in the cache.
 template <int kBits>
-void collect_codes(const EncodeArgs& a) {
+void encode_codes(const EncodeArgs& a) {
   const int64_t panels = ceil_div(padded_outputs(a), kPanelRows), runs = a.rows / rows_of_run(a);
   for (int64_t i = 0; i < panels * runs; ++i) {
     const bool ordered = a.order != nullptr;
-    collect_run<kBits>(a, (ordered ? i / runs : i % panels) * kPanelRows,
-                       ordered ? i % runs : i / panels);
+    encode_run<kBits>(a, (ordered ? i / runs : i % panels) * kPanelRows,
+                      ordered ? i % runs : i / panels);
   }
   if (a.order != nullptr) std::copy_n(a.order, a.to.cols, a.to.order);
 }
 
-void collect_codes(const EncodeArgs& a) {
+void encode_codes(const EncodeArgs& a) {
   switch (a.to.format.bits) {
     case 2:
-      return collect_codes<2>(a);
+      return encode_codes<2>(a);
     case 3:
-      return collect_codes<3>(a);
+      return encode_codes<3>(a);
     case 4:
-      return collect_codes<4>(a);
+      return encode_codes<4>(a);
     default:
-      return collect_codes<8>(a);
-  }
-}
-
-// Codes in their order, of which words have inputs.
-void encode_codes(const EncodeArgs& a) {
-  const Weight& to = a.to;
-  const int bits = to.format.bits;
-  const int64_t apart = to.format.layout == WeightLayout::rows ? 1 : kPanelRows;
-  for (int64_t run = 0; run < a.rows / rows_of_run(a); ++run) {
-    for (int64_t o = 0; o < padded_outputs(a); ++o) {
-      uint32_t words[8] = {};
-      for (int j = 0; o < a.outputs && j < bits; ++j)
-        words[j] = word_at(a, run * bits + j, a.output(o));
-      uint32_t* out = run_in(to, a.first_row + o, a.first_col / kRunCols + run);
-      if (bits != 3) {
-        for (int j = 0; j < bits; ++j) out[j * apart] = paired_codes(words[j], bits);
-        continue;
-      }
-      for (int j = 0; j < bits; ++j) out[j * apart] = 0;
-      for (int c = 0; c < kRunCols; ++c) put_run_code(out, apart, bits, c, code_of(words, bits, c));
-    }
+      return encode_codes<8>(a);
   }
 }
 
@@ -213,7 +221,7 @@ void encode_grouped_columns(const EncodeArgs& a) {
           "columns within the weight");
     check(!a.words.across || (bits == 4 && a.order == nullptr), "four bits, in their order");
     check(a.order == nullptr || a.rows / bits * kRunCols == a.to.cols, "all inputs");
-    return a.order != nullptr || a.words.across ? collect_codes(a) : encode_codes(a);
+    return encode_codes(a);
   }
   check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
   if (a.plane == Plane::zeros) {

@@ -321,11 +321,13 @@ EncodeStats row_code_stats(const EncodeArgs& a) {
   const int64_t each = !outers                    ? groups_of(format, a.to.cols)
                        : format.outer_groups == 0 ? 1
                                                   : outers_of(format, a.to.cols);
-  if (!outers && !zeros && format.scale_type == DType::f8_e8m0 && has_byte_scales(a) &&
-      a.factor == 1) {
+  if (!outers && !zeros && format.scale_type != DType::u8 && has_byte_scales(a) && a.factor == 1) {
+    // Bits that a NaN has, and no other code.
+    const std::byte nan{format.scale_type == DType::f8_e8m0 ? uint8_t{0xff} : uint8_t{0x7f}};
     for (int64_t r = 0; r < a.rows; ++r) {
       const std::byte* from = a.source + number_at(a, r, 0, 1);
-      stats.not_finite += std::count(from, from + each, std::byte{0xff});  // its only NaN
+      stats.not_finite +=
+          std::count_if(from, from + each, [nan](std::byte code) { return (code & nan) == nan; });
     }
     return stats;
   }

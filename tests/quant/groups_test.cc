@@ -99,6 +99,30 @@ TEST(Blocks, ThatAreNotFiniteAreCounted) {
   }
 }
 
+TEST(Groups, ScalesOfAByteThatAreNaNAreCounted) {
+  for (const auto& [type, nans] : {std::pair{DType::f8_e4m3, 2}, {DType::f8_e8m0, 1}}) {
+    WeightFormat format{.dtype = DType::u8,
+                        .layout = WeightLayout::packed,
+                        .scales = ScaleKind::grouped,
+                        .scale_cols = 32};
+    format.bits = 4;
+    format.table = CodeTable::e2m1;
+    format.scale_type = type;
+    const StoredWeight w(format, 16, 512);  // 256 scales
+    std::vector<std::byte> scales(256);
+    for (size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<std::byte>(i);
+    EncodeArgs args;
+    args.to = w.weight;
+    args.plane = Plane::scales;
+    args.stored = type;
+    args.source = scales.data();
+    args.source_stride = 16;
+    args.source_cols = 512;
+    args.rows = 16;
+    EXPECT_EQ(encode_reference(args).not_finite, nans) << dtype_name(type);
+  }
+}
+
 // NVFP4's have a scale of the whole tensor, which multiplies last.
 TEST(Blocks, ScalesOfRowsMultiplyTheirElementsLast) {
   test::Random random("scales of rows");
