@@ -178,10 +178,14 @@ bool use_mlp_width(int64_t width, LayerSpec& layer) {
 
 bool use_layer_counts(DecoderSpec& spec, const LayerCounts& counts) {
   if (counts.kv_heads.empty() && counts.mlp_widths.empty()) return true;
+  const auto is_for_all = [&](const auto& of) {
+    return of.empty() || of.size() == spec.layers.size();
+  };
+  if (!is_for_all(counts.kv_heads) || !is_for_all(counts.mlp_widths)) return false;
   using Kind = std::tuple<size_t, std::optional<int64_t>, std::optional<int64_t>>;
   const std::vector<LayerSpec> before = std::exchange(spec.kinds, {});
   const auto number = [](const std::vector<std::optional<int64_t>>& of, size_t layer) {
-    return of.empty() ? std::nullopt : of.at(layer);
+    return of.empty() ? std::nullopt : of[layer];
   };
   std::vector<Kind> known;
   for (size_t l = 0; l < spec.layers.size(); ++l) {

@@ -226,10 +226,14 @@ void apply(const SourceFacts& facts, Model& model) {
   each<Mamba2Spec>(spec, [&](Mamba2Spec& m) { m.negative_rates = facts.negative_rates; });
   each<MambaSpec>(spec, [&](MambaSpec& m) { m.negative_rates = facts.negative_rates; });
   if (!use_layer_counts(spec, facts.layers))
-    refuse("its layers differ in their numbers of KV heads, or in the widths of their MLPs");
+    refuse(
+        "its layers differ in their numbers of KV heads, or in the widths of their MLPs, or are "
+        "not as many as those numbers");
   if (facts.norms_have_one) each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 0; });
   if (facts.rope_factors.empty() || spec.ropes.empty()) return;
-  RopeConfig& rope = spec.ropes.at(facts.factored_rope);
+  if (facts.factored_rope >= spec.ropes.size())
+    refuse("it has factors of rotary frequencies that no layer of its config uses");
+  RopeConfig& rope = spec.ropes[facts.factored_rope];
   std::vector<double> factors = facts.rope_factors;
   // Behind those of a part of a head there may be ones.
   while (std::ssize(factors) > rope.dim / 2 && factors.back() == 1) factors.pop_back();

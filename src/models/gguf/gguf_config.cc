@@ -316,6 +316,18 @@ void check_experts(const JsonFields& fields, const std::string& prefix,
   if (!takes_factor && by != 0 && by != 1) refuse(factor);
 }
 
+// Refuses texts that are not UTF-8, as no JSON holds them.
+void refuse_odd_texts(const JsonFields& fields, const Json& config) {
+  const Json flat = config.flatten();
+  for (const auto& [place, value] : flat.items()) {
+    if (!value.is_string()) continue;
+    const auto& text = value.get_ref<const std::string&>();
+    if (one_line(text) != text)
+      fail(ErrorKind::refused, "{}: the metadata has {} for {}, which is not printable text",
+           fields.where(), io::printable(text), place);
+  }
+}
+
 // Embedding models may attend to what comes behind a token, too.
 void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
   const std::string causal = prefix + "attention.causal";
@@ -402,6 +414,7 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   if (architecture.derive != nullptr) architecture.derive(fields, config);
   const std::vector<int64_t> ids = gguf_end_ids(checkpoint.header);
   if (!ids.empty()) config["eos_token_id"] = ids;
+  refuse_odd_texts(fields, config);
   return config;
 }
 
