@@ -181,7 +181,7 @@ GgufArray array(HeaderReader& in, const std::string& what) {
 }
 
 void note_key(const std::string& key, uint64_t begin, uint64_t end, GgufHeader& header) {
-  if (key.starts_with("split.")) return;
+  if (key.starts_with("split.") || key == kGgufCutConfig) return;
   std::vector<GgufHeader::Keys>& all = header.keys;
   if (all.empty() || all.back().offset + all.back().bytes != begin) all.push_back({begin, 0, 0});
   all.back().bytes += end - begin;

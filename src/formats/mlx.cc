@@ -10,8 +10,8 @@
 //   mxfp4   U8 scales are powers of two (E8M0) for 32 inputs each, codes E2M1
 //   mxfp8   the same with E4M3 codes
 //   nvfp4   U8 scales are E4M3 for 16 inputs each, codes E2M1
-// Modules that are not quantized have a weight of floats; that of a convolution is [channels, width,
-// 1]. Settings of single modules in config.json say what the shapes of their tensors do.
+// Modules that are not quantized have a weight of floats; that of a convolution is [channels,
+// width, 1]. Settings of single modules in config.json say what the shapes of their tensors do.
 #include <algorithm>
 #include <array>
 

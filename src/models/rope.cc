@@ -6,6 +6,7 @@
 #include <numbers>
 #include <utility>
 
+#include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 
@@ -49,7 +50,7 @@ RopeKind parse_kind(const JsonFields& scaling) {
   for (const auto& [known, kind] : kKinds) {
     if (known == name) return kind;
   }
-  fail(ErrorKind::refused, "{}: unknown rope type \"{}\"", scaling.where(), name);
+  fail(ErrorKind::refused, "{}: unknown rope type \"{}\"", scaling.where(), io::printable(name));
 }
 
 std::vector<double> factor_list(const JsonFields& scaling, const char* key, int64_t size) {

@@ -51,6 +51,8 @@ for name, architecture in [("gguf_hunyuan_vl", "HunYuanVLForConditionalGeneratio
                            ("gguf_qwen3vl", "Qwen3VLForConditionalGeneration"), ("gguf_qwen3vlmoe", "Qwen3VLMoeForConditionalGeneration"),
                            ("gguf_xverse", "XverseForCausalLM")]:
     CONFIGS[name] = {"architectures": [architecture]}
+CONFIGS["gguf_hunyuan_vl"]["rope_parameters"] = {"rope_type": "xdrope", "rope_theta": 10000.0, "factor": 1.0, "alpha": 50.0,
+                                                 "xdrope_section": [1, 1, 1, 1]}
 # The beginnings of tensors' names as on the hub.
 NAMES = {"gguf_bitnet": [("ffn_sub_norm", "ffn_layernorm"), ("attn_sub_norm", "inner_attn_ln")],
          "kimi_linear": [(f"model.layers.0.block_sparse_moe.{p}_proj", f"model.layers.0.mlp.{p}_proj") for p in ("gate", "up", "down")]}

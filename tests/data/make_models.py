@@ -23,11 +23,13 @@ from transformers import (AXK1Config, AXK2Config, AfmoeConfig, Apertus1p5TextCon
                           MixtralConfig, MptConfig, NanoChatConfig, NemotronConfig, NemotronHConfig, Olmo3Config,
                           OlmoConfig, OlmoHybridConfig, OlmoeConfig, OpenAIGPTConfig, PersimmonConfig, Phi3Config, PhiConfig, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3NextConfig, SarvamMoEConfig, SmolLM3Config, SolarOpenConfig,
                           StableLmConfig, Step3p7Config, VaultGemmaConfig, XGLMConfig, YoutuConfig)
-from transformers import (DeepseekV2Config, Ernie4_5Config, HunYuanDenseV1Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+from transformers import (DeepseekV2Config, HunYuanDenseV1Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 from transformers.models.deepseek_ocr2.configuration_deepseek_ocr2 import DeepseekOcr2TextConfig
 from transformers.models.deepseek_ocr2.modeling_deepseek_ocr2 import DeepseekOcr2TextModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.models.mllama.configuration_mllama import MllamaTextConfig
+from transformers.models.paddleocr_vl.configuration_paddleocr_vl import PaddleOCRTextConfig
+from transformers.models.paddleocr_vl.modeling_paddleocr_vl import PaddleOCRTextModel
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -171,7 +173,8 @@ MODELS = {
                                       head_dim=8, sliding_window=16, vocab_size_per_layer_input=96, hidden_size_per_layer_input=8, laurel_rank=6,
                                       num_kv_shared_layers=1, altup_num_inputs=4, activation_sparsity_pattern=[0.5, 0.0, 0.7, 0.0],
                                       layer_types=["sliding_attention", "full_attention"] * 2),
-    "gguf_hunyuan_vl": HunYuanDenseV1Config(**GROUPED, head_dim=8, tie_word_embeddings=True),
+    "gguf_hunyuan_vl": HunYuanDenseV1Config(**GROUPED, head_dim=8, tie_word_embeddings=True,
+                                            rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 1.0, "alpha": 50.0}),
     "gguf_mellum": MellumConfig(**ROUTED, num_experts=4, sliding_window=16, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                                 mlp_layer_types=["sparse"] * 3,
                                 rope_parameters={"full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0,
@@ -182,7 +185,8 @@ MODELS = {
                                            ssm_state_size=8, n_groups=2, conv_kernel=3, n_routed_experts=4, num_experts_per_tok=2,
                                            moe_intermediate_size=16, moe_shared_expert_intermediate_size=24, n_shared_experts=1,
                                            intermediate_size=40, routed_scaling_factor=1.5),
-    "gguf_paddleocr": Ernie4_5Config(**GROUPED, head_dim=8),
+    "gguf_paddleocr": PaddleOCRTextConfig(**GROUPED, head_dim=8, tie_word_embeddings=False,
+                                          rope_parameters={"rope_type": "default", "rope_theta": 500000.0, "mrope_section": [2, 1, 1]}),
     "gguf_pangu": LlamaConfig(**GROUPED, attention_bias=True),
     "gguf_qwen2vl": Qwen2Config(**GROUPED),
     "gguf_qwen35moe": Qwen3_5MoeTextConfig(**GROUPED | STATES | {"num_hidden_layers": 2, "linear_num_value_heads": 4}, head_dim=8, num_experts=4,
@@ -514,19 +518,27 @@ def watch_choices(model):
     return chosen
 
 
-class DeepseekMoe(transformers.PreTrainedModel):
-    """DeepseekForCausalLM: OCR's language model, whose class has no head."""
-    config_class = DeepseekOcr2TextConfig
+class WithHead(transformers.PreTrainedModel):
+    """A language model whose class has no head."""
     base_model_prefix = "model"
 
     def __init__(self, config):
         super().__init__(config)
-        self.model = DeepseekOcr2TextModel(config)
+        self.model = self.model_class(config)
         self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
     def forward(self, input_ids, use_cache=False):
         return types.SimpleNamespace(logits=self.lm_head(self.model(input_ids, use_cache=use_cache).last_hidden_state))
+
+
+class DeepseekMoe(WithHead):
+    """DeepseekForCausalLM: OCR's language model."""
+    config_class, model_class = DeepseekOcr2TextConfig, DeepseekOcr2TextModel
+
+
+class PaddleOcr(WithHead):
+    config_class, model_class = PaddleOCRTextConfig, PaddleOCRTextModel
 
 
 def use_alibi(model, config):
@@ -573,8 +585,9 @@ def use_plain_mlps(model, config):
 
 def build(config, dtype, name=""):
     """The model, of a wrapper with its language model."""
-    if isinstance(config, DeepseekOcr2TextConfig):
-        return DeepseekMoe._from_config(config, dtype=dtype).eval()
+    for own in (DeepseekMoe, PaddleOcr):
+        if isinstance(config, own.config_class):
+            return own._from_config(config, dtype=dtype).eval()
     changes = {"baichuan_alibi": use_alibi, "deci": use_own_sizes, "plm": use_plain_mlps}
     if name in changes:
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

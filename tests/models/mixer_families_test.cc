@@ -267,6 +267,15 @@ TEST(Families, LayersMayLackAttentionOrAnMlp) {
   EXPECT_THAT(fault(linear, none), HasSubstr("block_configs[1]: attention: replace_with_linear"));
   EXPECT_THAT(fault({{"n_heads_in_group", 3}}, none), HasSubstr("n_heads_in_group is 3"));
   EXPECT_THAT(fault(none, {{"ffn_mult", -1}}), HasSubstr("ffn_mult is -1"));
+  for (const char* key : {"window_length", "num_sink_tokens", "mamba"})
+    EXPECT_THAT(fault({{"n_heads_in_group", 2}, {key, 4}}, none),
+                HasSubstr(std::string("attention: ") + key));
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"moe", {{"experts", 4}}},
+                                   {"gated", false},
+                                   {"hidden_act", "gelu"}})
+    EXPECT_THAT(fault(none, {{"ffn_mult", 1}, {key, value}}),
+                HasSubstr(std::string("ffn: ") + key));
+  EXPECT_EQ(parse_family("DeciLMForCausalLM", {{"model_type", "deci"}}).ropes[0].theta, 10000);
   given["block_configs"][1] = Json::object();
   EXPECT_THAT(refusal("DeciLMForCausalLM", given), HasSubstr("block_configs[1]: attention"));
   given["block_configs"] = {1};
@@ -281,6 +290,19 @@ TEST(Families, LayersMayLackAttentionOrAnMlp) {
       1);
   older["num_key_value_heads_per_layer"] = {4};
   EXPECT_THAT(refusal("DeciLMForCausalLM", older), HasSubstr("must be 2 numbers from 1 to 4"));
+}
+
+TEST(Families, InternLmHasFieldsOfItsOwnForRope) {
+  const auto rope = [](const Json& rotary) {
+    return parse_family("InternLMForCausalLM", {{"rotary", rotary}}).ropes[0];
+  };
+  EXPECT_EQ(rope({{"base", 5000}, {"type", "origin"}}).theta, 5000);
+  EXPECT_EQ(rope({{"base", 5000}, {"type", "origin"}}).kind, RopeKind::plain);
+  const RopeConfig dynamic = rope({{"base", 10000}, {"type", "dynamic"}, {"scaling_factor", 3}});
+  EXPECT_EQ(dynamic.kind, RopeKind::dynamic);
+  EXPECT_EQ(dynamic.factor, 3);
+  EXPECT_THAT(refusal("InternLMForCausalLM", {{"rotary", {{"type", "other"}}}}),
+              HasSubstr("rotary: type is other"));
 }
 
 TEST(Families, BaichuanTurnsWhereItHasPositions) {

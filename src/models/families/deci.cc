@@ -2,8 +2,11 @@
 // their numbers of KV heads and the widths of their MLPs, or have none of the one or the other
 // (block_configs).
 #include <algorithm>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
+#include "io/file.h"
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/layout.h"
@@ -12,7 +15,8 @@
 namespace sluice {
 namespace {
 
-// Defaults of the classes that checkpoints bring along.
+// Defaults of the classes that checkpoints bring along: of Nemotron's, and of DeciLM's, which are
+// Llama's.
 constexpr LayoutDefaults kDeci{.vocab_size = 128256,
                                .hidden_size = 8192,
                                .num_hidden_layers = 80,
@@ -20,6 +24,15 @@ constexpr LayoutDefaults kDeci{.vocab_size = 128256,
                                .max_position_embeddings = 131072,
                                .rms_norm_eps = 1e-5,
                                .rope_theta = 500000};
+
+constexpr LayoutDefaults kDeciLm{.vocab_size = 32000,
+                                 .hidden_size = 4096,
+                                 .intermediate_size = 11008,
+                                 .num_hidden_layers = 32,
+                                 .num_attention_heads = 32,
+                                 .max_position_embeddings = 2048,
+                                 .rms_norm_eps = 1e-6,
+                                 .rope_theta = 10000};
 
 // A layer's sizes. 0: it has no attention, or no MLP.
 struct DeciLayer {
@@ -35,10 +48,19 @@ bool is_off(const JsonFields& part) {
   return read_boolean(part, "no_op", false);
 }
 
+// Other settings of a layer change what it computes.
+void refuse_others(const JsonFields& part, std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : part.object().items())
+    if (std::ranges::find(known, key) == known.end() && !value.is_null() && value != false)
+      fail(ErrorKind::refused, "{}: {} is set, which is not supported", part.where(),
+           io::printable(key));
+}
+
 // KV heads of the layer: those of a group of heads each.
 int64_t read_kv_heads(const JsonFields& attention, int64_t heads) {
   constexpr const char* kGroup = "n_heads_in_group";
   if (is_off(attention)) return 0;
+  refuse_others(attention, {kGroup});
   const int64_t group = attention.integer(kGroup, 1, heads);
   if (heads % group != 0)
     fail(ErrorKind::refused, "{}: {} is {}, which does not divide the {} heads", attention.where(),
@@ -51,6 +73,11 @@ int64_t read_mlp_width(const JsonFields& ffn, int64_t hidden_size) {
   constexpr int64_t kMultiple = 256;
   constexpr double kMost = 64;
   if (is_off(ffn)) return 0;
+  refuse_others(ffn, {"intermediate_size", "ffn_mult", "gated", "hidden_act"});
+  if (!read_boolean(ffn, "gated", true))
+    fail(ErrorKind::refused, "{}: gated is false, which is not supported", ffn.where());
+  if (ffn.has("hidden_act") && !ffn.is_null("hidden_act") && ffn.raw("hidden_act") != "silu")
+    fail(ErrorKind::refused, "{}: hidden_act is not silu, which is not supported", ffn.where());
   if (ffn.has("intermediate_size") && !ffn.is_null("intermediate_size"))
     return ffn.integer("intermediate_size", 1, 4 * kMaxWidth);
   const double factor = ffn.number("ffn_mult");
@@ -65,7 +92,7 @@ int64_t read_mlp_width(const JsonFields& ffn, int64_t hidden_size) {
 std::vector<DeciLayer> read_older(const JsonFields& c, const DecoderSpec& spec) {
   constexpr const char* kKey = "num_key_value_heads_per_layer";
   const AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
-  const int64_t width = read_size(c, "intermediate_size", 14336, 4 * kMaxWidth);
+  const int64_t width = read_size(c, "intermediate_size", kDeciLm.intermediate_size, 4 * kMaxWidth);
   std::vector<DeciLayer> layers(spec.layers.size(), {attention.kv_heads.units(), width});
   const auto numbers = read_numbers(c, kKey);
   if (!numbers) return layers;
@@ -118,7 +145,7 @@ LayerSpec layer_of(const LayerSpec& common, const DeciLayer& sizes, const std::s
 }
 
 DecoderSpec parse_deci(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDeci);
+  DecoderSpec spec = common_layout(c, c.string_or("model_type", "") == "deci" ? kDeciLm : kDeci);
   const std::vector<DeciLayer> layers = read_layers(c, spec);
   const LayerSpec common = std::exchange(spec.kinds, {}).front();
   std::vector<DeciLayer> known;

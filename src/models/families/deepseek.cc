@@ -79,7 +79,6 @@ DecoderSpec parse_deepseek_v2(const JsonFields& c) {
   return spec;
 }
 
-// All groups of experts count.
 DecoderSpec parse_deepseek_v1(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kDeepseekV2);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
@@ -92,7 +91,8 @@ DecoderSpec parse_deepseek_v1(const JsonFields& c) {
   if (scores != "softmax")
     fail(ErrorKind::refused, "{}: scoring_func is {}, which is not supported", c.where(),
          io::printable(scores));
-  experts.choice.normalized = read_boolean(c, "norm_topk_prob", false);
+  // The one score of a single expert stays as it is.
+  experts.choice.normalized = experts.choice.top_k > 1 && read_boolean(c, "norm_topk_prob", false);
   experts.choice_bias.clear();
   use_experts(spec, experts, read_spaced_experts(c, layers, 0));
   return spec;

@@ -7,6 +7,8 @@
 // MaincoderForCausalLM (Maincoder): norms of each head after rope, which turns neighbours.
 #include <algorithm>
 
+#include "io/file.h"
+#include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
 #include "src/models/layout.h"
@@ -121,8 +123,21 @@ DecoderSpec with_attention_bias(const JsonFields& config, const LayoutDefaults& 
   return spec;
 }
 
-DecoderSpec parse_internlm(const JsonFields& config) {
-  return with_attention_bias(config, kInternLm2Defaults);
+// InternLM's class has fields of its own for rope: its base and its type, origin or dynamic.
+DecoderSpec parse_internlm(const JsonFields& c) {
+  constexpr const char* kRotary = "rotary";
+  if (!c.has(kRotary) || c.is_null(kRotary)) return with_attention_bias(c, kInternLm2Defaults);
+  const JsonFields rotary(c.raw(kRotary), c.where() + ": " + kRotary);
+  const std::string type = rotary.string("type");
+  if (type != "origin" && type != "dynamic")
+    fail(ErrorKind::refused, "{}: type is {}, but must be origin or dynamic", rotary.where(),
+         io::printable(type));
+  Json config = c.object();
+  config["rope_theta"] = rotary.number_or("base", kInternLm2Defaults.rope_theta);
+  if (type == "dynamic")
+    config["rope_scaling"] = {{"rope_type", type},
+                              {"factor", rotary.number_or("scaling_factor", 1)}};
+  return with_attention_bias(JsonFields(config, c.where()), kInternLm2Defaults);
 }
 
 DecoderSpec parse_pangu(const JsonFields& config) { return with_attention_bias(config, kPangu); }

@@ -173,9 +173,9 @@ void leave_out_further_layers(const GgufArchitecture& architecture, const io::Gg
 // The tensors of GgufArchitecture::floats, which lie in the first file's metadata.
 std::vector<io::StoredTensor> gguf_floats(const GgufArchitecture& architecture,
                                           const io::GgufHeader& header);
-// Returns the KV heads of layer `number`; 0: as many as there are heads.
-int64_t gguf_kv_heads(const io::GgufHeader& header, const std::string& architecture,
-                      std::string_view number);
+// Returns the value of ARCHITECTURE.`name` for layer `number`; 0: there is none.
+int64_t gguf_layer_number(const io::GgufHeader& header, const std::string& architecture,
+                          std::string_view name, std::string_view number);
 // Gives a tensor the hub's name; it keeps its own where the architecture has none.
 void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& tensor);
 

@@ -240,13 +240,18 @@ void set_key(const JsonFields& fields, const GgufArchitecture& architecture,
   }
 }
 
-// The numbers of the model's own layers, where the file has them.
-void set_list(const JsonFields& fields, const io::GgufHeader& header,
-              const std::string& architecture, const GgufKey& row, Json& config) {
-  const std::string key = fmt::format("{}.{}", architecture, row.key);
-  if (!header.arrays.contains(key)) return;
-  std::vector<double> numbers = read_gguf_numbers(header, key);
-  const auto layers = static_cast<size_t>(own_layers(fields, architecture));
+// The numbers of the model's own layers, where the file has them. One number is that of all layers,
+// if the key is no plain one, too.
+void set_list(const JsonFields& fields, const GgufArchitecture& architecture,
+              const io::GgufHeader& header, const GgufKey& row, Json& config) {
+  const std::string key = fmt::format("{}.{}", architecture.name, row.key);
+  const auto& plain = architecture.keys;
+  const bool is_one =
+      fields.has(key.c_str()) && std::ranges::find(plain, row.key, &GgufKey::key) == plain.end();
+  if (!is_one && !header.arrays.contains(key)) return;
+  const auto layers = static_cast<size_t>(own_layers(fields, std::string(architecture.name)));
+  std::vector<double> numbers = is_one ? std::vector<double>(layers, fields.number(key.c_str()))
+                                       : read_gguf_numbers(header, key);
   if (numbers.size() < layers)
     fail(ErrorKind::refused, "{}: {} has {} values for {} layers", fields.where(), key,
          numbers.size(), layers);
@@ -403,7 +408,7 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
     set_difference(fields, prefix, row, config);
   set_windows(fields, checkpoint.header, std::string(architecture.name), config);
   for (const GgufKey& row : architecture.lists)
-    set_list(fields, checkpoint.header, std::string(architecture.name), row, config);
+    set_list(fields, architecture, checkpoint.header, row, config);
   for (const GgufFlags& row : architecture.flags)
     set_flags(checkpoint.header, std::string(architecture.name), row, config);
   set_scaling(fields, architecture, factors, config);
@@ -418,11 +423,11 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   return config;
 }
 
-int64_t gguf_kv_heads(const io::GgufHeader& header, const std::string& architecture,
-                      std::string_view number) {
+int64_t gguf_layer_number(const io::GgufHeader& header, const std::string& architecture,
+                          std::string_view name, std::string_view number) {
   const JsonFields fields(header.values, io::printable(header.file.path.string()));
-  const std::string key = fmt::format("{}.{}", architecture, kKvHeads);
-  const std::vector<int64_t> of_layers = layer_numbers(header, architecture, kKvHeads);
+  const std::string key = fmt::format("{}.{}", architecture, name);
+  const std::vector<int64_t> of_layers = layer_numbers(header, architecture, name);
   size_t layer = 0;
   std::from_chars(number.data(), number.data() + number.size(), layer);
   if (layer < of_layers.size()) return of_layers[layer];

@@ -14,10 +14,17 @@ namespace sluice {
 namespace {
 
 // The rows of q and of k, before those of v, of a layer.
-std::array<int64_t, 2> query_and_key_rows(const JsonFields& fields, const std::string& architecture,
-                                          int64_t kv_heads) {
+std::array<int64_t, 2> query_and_key_rows(const io::GgufHeader& header, const JsonFields& fields,
+                                          const std::string& architecture,
+                                          const std::string& layer) {
+  constexpr const char* kHeads = "attention.head_count";
   const auto key = [&](const char* name) { return architecture + name; };
-  const int64_t heads = fields.integer(key(".attention.head_count").c_str(), 1, kMaxWidth);
+  const int64_t heads = gguf_layer_number(header, architecture, kHeads, layer),
+                kv_heads =
+                    gguf_layer_number(header, architecture, "attention.head_count_kv", layer);
+  if (heads < 1)
+    fail(ErrorKind::refused, "{}: {}.{} of layer {} is missing or 0, but its q, k and v are there",
+         fields.where(), architecture, kHeads, io::printable(layer));
   const int64_t hidden = fields.integer(key(".embedding_length").c_str(), 1, kMaxWidth);
   const int64_t size = fields.integer_or(key(".attention.key_length").c_str(), 1, kMaxWidth,
                                          std::max<int64_t>(hidden / heads, 1));
@@ -55,8 +62,7 @@ std::vector<RowsPart> heads_of(const io::GgufHeader& header, const std::string& 
                                const io::StoredTensor& tensor, const std::string& layer,
                                const std::string& end) {
   const JsonFields fields(header.values, io::printable(header.file.path.string()));
-  const int64_t kv_heads = gguf_kv_heads(header, architecture, layer);
-  const auto [queries, keys] = query_and_key_rows(fields, architecture, kv_heads);
+  const auto [queries, keys] = query_and_key_rows(header, fields, architecture, layer);
   const int64_t rows = tensor.shape[0], values = rows - queries - keys;
   if (values < 1)
     fail(ErrorKind::refused, "{}: {} has {} rows, but its queries and keys are {} and {}",

@@ -82,7 +82,7 @@ Rows llama_likes() {
       {"internlm2", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, interleaved()},
       {"exaone", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, {}},
       {"xverse", "LlamaForCausalLM", "llama", kCommonKeys, kCommonNames, interleaved()},
-      {"paddleocr", "Ernie4_5ForCausalLM", "ernie4_5", kCommonKeys, kCommonNames, {}},
+      {"paddleocr", "Ernie4_5ForCausalLM", "paddleocr_vl_text", kCommonKeys, kCommonNames, {}},
       {"maincoder", "MaincoderForCausalLM", "maincoder", kCommonKeys, names(kHeadNorms), {}},
       {"orion",
        "OrionForCausalLM",
@@ -135,6 +135,14 @@ Rows llama_likes() {
   return all;
 }
 
+// A fixed alpha stretches rope's base, which is that before it.
+void derive_hunyuan(const JsonFields& fields, Json& config) {
+  const std::string key = fields.string("general.architecture") + ".rope.scaling.alpha";
+  const double alpha = fields.number_or(key.c_str(), 0);
+  if (alpha > 0)
+    config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 1}, {"alpha", alpha}};
+}
+
 // Others of such layers, some of whose keys follow from the tensors that are there, or are fixed.
 Rows llama_likes_with_values() {
   const Keys epsilon{{"attention.layer_norm_epsilon", "layer_norm_eps"}};
@@ -162,13 +170,15 @@ Rows llama_likes_with_values() {
   all.back().signs = {{"attn_qkv.bias", "attention_bias"}};
   all.push_back({"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", kCommonKeys, kCommonNames, {}});
   all.back().signs = {{"attn_q.bias", "use_bias"}};
-  for (const char* name : {"hunyuan-dense", "hunyuan_vl"})
+  for (const char* name : {"hunyuan-dense", "hunyuan_vl"}) {
     all.push_back({name,
                    "HunYuanDenseV1ForCausalLM",
                    "hunyuan_v1_dense",
                    kCommonKeys,
                    names(kHunyuanNames),
                    {}});
+    all.back().derive = derive_hunyuan;
+  }
   all.push_back({"pangu-embedded",
                  "PanguEmbeddedForCausalLM",
                  "PanguEmbedded",
@@ -336,6 +346,7 @@ Rows llamas_under_other_names() {
   all.back().lists = {{"attention.head_count", "heads"},
                       {"attention.head_count_kv", "kv_heads"},
                       {"feed_forward_length", "widths"}};
+  all.back().rotated_key = {};  // all of a head is; the first layer may have no heads
   all.back().derive = derive_deci;
   return all;
 }

@@ -1,4 +1,7 @@
 // Architectures of GGUF with several residual streams.
+#include <algorithm>
+
+#include "src/base/error.h"
 #include "src/models/gguf/architectures/rows.h"
 
 namespace sluice::gguf_rows {
@@ -48,13 +51,22 @@ const Names kSummaryNames{
     {"ffn_down_shexp", "model.layers.{}.ffn.shared_experts.w2"},
 };
 
-constexpr const char* kLimits = "swiglu_limits";
+constexpr const char *kLimits = "swiglu_limits", *kSharedLimits = "swiglu_limits_shared";
 
-// All layers clamp their gates alike.
-void derive_deepseek4(const JsonFields&, Json& config) {
+// All layers clamp their gates alike, and so do shared experts.
+void derive_deepseek4(const JsonFields& fields, Json& config) {
   if (!config.contains(kLimits)) return;
-  config["swiglu_limit"] = config[kLimits].front();
-  config.erase(kLimits);
+  const Json limit = config[kLimits].front();
+  for (const char* key : {kLimits, kSharedLimits}) {
+    if (!config.contains(key)) continue;
+    if (std::ranges::any_of(config[key], [&](const Json& own) { return own != limit; }))
+      fail(ErrorKind::refused,
+           "{}: swiglu_clamp_exp and swiglu_clamp_shexp have several values, "
+           "which is not supported",
+           fields.where());
+    config.erase(key);
+  }
+  config["swiglu_limit"] = limit;
 }
 
 GgufArchitecture deepseek4() {
@@ -88,7 +100,9 @@ GgufArchitecture deepseek4() {
                        .names = kSummaryNames,
                        .facts = {},
                        .rotated_key = {}};
-  row.lists = {{"attention.compress_ratios", "compress_ratios"}, {"swiglu_clamp_exp", kLimits}};
+  row.lists = {{"attention.compress_ratios", "compress_ratios"},
+               {"swiglu_clamp_exp", kLimits},
+               {"swiglu_clamp_shexp", kSharedLimits}};
   row.scores = GgufScores::sqrt_softplus;
   row.derive = derive_deepseek4;
   return row;
