@@ -29,14 +29,7 @@ class DirectorySource : public ModelSource {
       : directory_(std::move(directory)), mirrors_(mirrors.begin(), mirrors.end()), rank_(rank) {}
 
   std::string_view config_name() const override { return kConfig; }
-  Json config() const override {
-    Json config = read_json(kConfig);
-    settle_quantization_config(config, [this](const char* file) -> std::optional<Json> {
-      if (!is_there(directory_ / file)) return std::nullopt;
-      return read_json(file);
-    });
-    return config;
-  }
+  Json config() const override { return settled_config(); }
   std::optional<Json> generation_config() const override {
     if (!is_there(directory_ / kGeneration)) return std::nullopt;
     return read_json(kGeneration);
@@ -57,7 +50,17 @@ class DirectorySource : public ModelSource {
   EmbeddingRules embedding_rules() const override { return read_embedding_rules(directory_); }
 
  private:
-  bool is_of_mlx() const { return is_there(directory_ / kConfig) && is_mlx(config()); }
+  // Read once: a list of quantized modules may be long.
+  const Json& settled_config() const {
+    if (config_) return *config_;
+    Json config = read_json(kConfig);
+    settle_quantization_config(config, [this](const char* file) -> std::optional<Json> {
+      if (!is_there(directory_ / file)) return std::nullopt;
+      return read_json(file);
+    });
+    return config_.emplace(std::move(config));
+  }
+  bool is_of_mlx() const { return is_there(directory_ / kConfig) && is_mlx(settled_config()); }
   Json read_json(const char* name) const {
     constexpr uint64_t kMaxBytes = 16 * MiB;
     return parse_json(io::read_checkpoint_file(directory_, name, kMaxBytes), name);
@@ -66,6 +69,7 @@ class DirectorySource : public ModelSource {
   fs::path directory_;
   std::vector<fs::path> mirrors_;
   io::OpeningRank rank_;
+  mutable std::optional<Json> config_;
 };
 
 [[noreturn]] void refuse_path(const fs::path& model) {
