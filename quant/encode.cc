@@ -267,21 +267,21 @@ bool is_quantized(const EncodeArgs& a) {
   return is_grouped(a.to.format) || a.plane != Plane::codes || a.stored == DType::f8_e4m3;
 }
 
-namespace {
-
-void encode_quantized(const EncodeArgs& a) {
-  if (has_scaled_codes(a)) return encode_scaled_codes(a);
-  if (is_block(a.stored)) return encode_blocks(a);
-  a.outputs > 0 ? encode_grouped_columns(a) : encode_row_codes(a);
+EncodeStats encode_quantized(const EncodeArgs& a, PackCodes* pack) {
+  if (has_scaled_codes(a)) {
+    encode_scaled_codes(a);
+  } else if (is_block(a.stored)) {
+    encode_blocks(a);
+  } else if (a.outputs > 0) {
+    encode_grouped_columns(a, pack);
+  } else {
+    encode_row_codes(a, pack);
+  }
+  return quantized_stats(a);
 }
 
-}  // namespace
-
 EncodeStats encode_reference(const EncodeArgs& a) {
-  if (is_quantized(a)) {
-    encode_quantized(a);
-    return quantized_stats(a);
-  }
+  if (is_quantized(a)) return encode_quantized(a, pack_codes);
   if (makes_groups(a)) return encode_groups(a);
   check_encode(a);
   write_scales(a);

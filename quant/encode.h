@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "quant/format.h"
+#include "quant/pack_codes.h"
 #include "quant/scheme.h"
 #include "src/base/dtype.h"
 
@@ -53,20 +54,19 @@ struct EncodeArgs {
   int64_t first_row = 0;
   // The destination and the stored order of codes that come from several tensors.
   Plane plane = Plane::codes;
-  int64_t sharing = 1;              // of scales: outputs that have a source row together; 0: all
-  CodeWords words = {};             // of codes and zeros
-  int64_t flat = 0;                 // neighbouring elements of the matrix with one number; 0: rows
-  float factor = 1;                 // of scales that are float32
-  int64_t source_group = 0;         // inputs that share a number; 0: as many as in `to`
-  int64_t first_col = 0;            // of `to`: input that the source begins with
-  int64_t first_group = 0;          // and group, of scales and zeros
-  int64_t first_output = 0;         // column of the source
-  int64_t outputs = 0;              // columns, which are rows of `to`; 0: it has rows of it
-  int64_t output_run = 0;           // neighbours among them; 0: all are
-  int64_t output_stride = 0;        // from one such run to the next
-  const int32_t* order = nullptr;   // [cols]: the input that a column of `to` has; null: its own
-  const int32_t* places = nullptr;  // [cols]: the column that an input becomes
-  const float* tables = nullptr;    // what that plane becomes
+  int64_t sharing = 1;             // of scales: outputs that have a source row together; 0: all
+  CodeWords words = {};            // of codes and zeros
+  int64_t flat = 0;                // neighbouring elements of the matrix with one number; 0: rows
+  float factor = 1;                // of scales that are float32
+  int64_t source_group = 0;        // inputs that share a number; 0: as many as in `to`
+  int64_t first_col = 0;           // of `to`: input that the source begins with
+  int64_t first_group = 0;         // and group, of scales and zeros
+  int64_t first_output = 0;        // column of the source
+  int64_t outputs = 0;             // columns, which are rows of `to`; 0: it has rows of it
+  int64_t output_run = 0;          // neighbours among them; 0: all are
+  int64_t output_stride = 0;       // from one such run to the next
+  const int32_t* order = nullptr;  // [cols]: the input that a column of `to` has; null: its own
+  const float* tables = nullptr;   // what that plane becomes
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
   // end) and first_row is a multiple of 16; rows may span several blocks.
   // ScaleGroup::tensor and nested: the tensor's largest finite |x|, from absolute_max.
@@ -129,6 +129,8 @@ EncodeStats encode_reference(const EncodeArgs& args);
 // Returns whether the source is a plane of a weight that is quantized already: bytes change their
 // places, and no more.
 bool is_quantized(const EncodeArgs& args);
+// Encodes such a source as encode_reference does; `pack` packs grouped codes.
+EncodeStats encode_quantized(const EncodeArgs& args, PackCodes* pack);
 // Statistics of such a source, as encode_reference returns them, from the source alone; and the
 // bytes from its begin to its end.
 EncodeStats quantized_stats(const EncodeArgs& args);

@@ -1,13 +1,11 @@
 #include "quant/grouped_columns.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 
-#include "quant/float8.h"
 #include "quant/groups.h"
+#include "quant/not_finite.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -19,18 +17,6 @@ uint32_t word_at(const EncodeArgs& a, int64_t row, int64_t col) {
   uint32_t word;
   std::memcpy(&word, a.source + row * a.source_stride + col * 4, sizeof word);
   return word;
-}
-
-// The bytes of a scale, of which the first dtype_bytes(a.stored) count.
-struct alignas(float) ScaleBytes {
-  std::byte bytes[sizeof(float)] = {};
-};
-ScaleBytes scale_in(const EncodeArgs& a, int64_t row, int64_t col) {
-  ScaleBytes scale;
-  const int64_t size = dtype_bytes(a.stored);
-  std::memcpy(scale.bytes, a.source + row * a.source_stride + col * size,
-              static_cast<size_t>(size));
-  return scale;
 }
 
 // Code i of a stream of words.
@@ -65,129 +51,100 @@ int64_t padded_outputs(const EncodeArgs& a) {
 
 int64_t rows_of_run(const EncodeArgs& a) { return a.words.across ? kRunCols : a.to.format.bits; }
 
-// Outputs that are packed together, as a panel has them.
-struct Columns {
-  int64_t word[kPanelRows];  // of a row of the source; -1: there is no output, its codes are 0
-  int shift[kPanelRows];     // of the first bit in it
-  bool together = true;      // all words are there, side by side
+// Runs that are packed for all panels before those behind them: a source row is read as one stream,
+// and a panel is written in pieces of some lines.
+constexpr int64_t kRunsAtOnce = 8;
+
+// The word of a source row that has an output's codes.
+int64_t word_of_output(const EncodeArgs& a, int64_t o) {
+  const int64_t output = a.output(o);
+  return a.words.across ? output / 8 : output;
+}
+
+// A line of each of some source rows. Codes of a line are taken one by one, and rows are often
+// a power of two apart: in their own places most of these lines would share a few of a cache.
+class Tile {
+ public:
+  static constexpr int64_t kMostRows = 2048, kWords = 16;
+
+  // Copies words [word, word + kWords) of `rows` rows from row `first` on.
+  void copy(const EncodeArgs& a, int64_t first, int64_t rows, int64_t word) {
+    const std::byte* from = a.source + first * a.source_stride + word * 4;
+    const auto bytes = static_cast<size_t>(std::min(kWords * 4, a.source_stride - word * 4));
+    for (int64_t r = 0; r < rows; ++r, from += a.source_stride) {
+      __builtin_prefetch(from + kWords * 4, 0, 2);  // for the next copy
+      bytes == sizeof words_[r] ? std::memcpy(words_[r], from, sizeof words_[r])
+                                : std::memcpy(words_[r], from, bytes);
+    }
+    word_ = word;
+  }
+  bool has(int64_t word) const { return word_ >= 0 && word >= word_ && word < word_ + kWords; }
+  void clear() { word_ = -1; }
+  const std::byte* at(int64_t word) const { return words_[0] + (word - word_) * 4; }
+  static int64_t apart() { return sizeof words_[0]; }
+
+ private:
+  int64_t word_ = -1;
+  alignas(64) std::byte words_[kMostRows][kWords * 4];
 };
-using Lanes = std::array<uint32_t, kPanelRows>;  // of these outputs
 
-Columns columns_from(const EncodeArgs& a, int64_t first) {
-  Columns columns;
-  for (int r = 0; r < kPanelRows; ++r) {
-    const int64_t output = first + r < a.outputs ? a.output(first + r) : -1;
-    const bool across = a.words.across && output >= 0;
-    columns.word[r] = across ? output / 8 : output;
-    columns.shift[r] = across ? place_across(a, output) : 0;
-    if (columns.word[r] != columns.word[0] + r) columns.together = false;
-  }
-  return columns;
-}
-
-Lanes words_at(const EncodeArgs& a, int64_t row, const Columns& columns) {
-  Lanes words{};
-  if (columns.together) {
-    std::memcpy(words.data(), a.source + row * a.source_stride + columns.word[0] * 4, sizeof words);
-    return words;
-  }
-  for (size_t r = 0; r < words.size(); ++r)
-    if (columns.word[r] >= 0) words[r] = word_at(a, row, columns.word[r]) >> columns.shift[r];
-  return words;
-}
-
-// The codes of an input of the source.
-template <int kBits>
-Lanes codes_at(const EncodeArgs& a, int64_t input, const Columns& columns) {
-  const int64_t bit = a.words.across ? input * kWordBits : input * kBits;
-  const int64_t row = bit / kWordBits;
-  const int at = static_cast<int>(bit % kWordBits);
-  Lanes codes = words_at(a, row, columns);
-  for (uint32_t& code : codes) code >>= at;
-  if (at + kBits > kWordBits) {
-    const Lanes next = words_at(a, row + 1, columns);
-    for (size_t r = 0; r < codes.size(); ++r) codes[r] |= next[r] << (kWordBits - at);
-  }
-  for (uint32_t& code : codes) code &= (1u << kBits) - 1;
-  return codes;
-}
-
-template <int kBits>
-using RunWords =
-    std::array<Lanes, kBits>;  // 32 columns of the outputs of a panel, as the weight has them
-
-template <int kBits>
-RunWords<kBits> collected_run(const EncodeArgs& a, const Columns& columns, int64_t run) {
-  RunWords<kBits> words{};
-  for (int c = 0; c < kRunCols; ++c) {
-    const int64_t col = run * kRunCols + c;
-    const Lanes codes = codes_at<kBits>(a, a.order != nullptr ? a.order[col] : col, columns);
-    for (size_t r = 0; r < codes.size(); ++r)
-      put_run_code(words[0].data() + r, kPanelRows, kBits, c, codes[r]);
-  }
-  return words;
-}
-
-// The same of codes that are whole and in order in their words.
-template <int kBits>
-RunWords<kBits> paired_run(const EncodeArgs& a, const Columns& columns, int64_t run) {
-  RunWords<kBits> words;
-  for (int j = 0; j < kBits; ++j) {
-    Lanes& word = words[static_cast<size_t>(j)];
-    word = words_at(a, run * kBits + j, columns);
-    for (uint32_t& lane : word) lane = paired_codes(lane, kBits);
-  }
-  return words;
-}
-
-// Packs a run of columns of the outputs of a panel, of which `first` is the first.
-template <int kBits>
-void encode_run(const EncodeArgs& a, int64_t first, int64_t run) {
+// Codes of outputs from `first` on, as many as are packed together, in runs from `run` on.
+PackCodesJob job_of(const EncodeArgs& a, int64_t first, int64_t run, int64_t runs) {
   const Weight& to = a.to;
-  const Columns columns = columns_from(a, first);
-  const bool paired = kBits != 3 && a.order == nullptr && !a.words.across;
-  const RunWords<kBits> words =
-      paired ? paired_run<kBits>(a, columns, run) : collected_run<kBits>(a, columns, run);
   const bool packed = to.format.layout == WeightLayout::packed;
-  const int64_t outputs = std::min<int64_t>(kPanelRows, padded_outputs(a) - first);
-  const int64_t row = a.first_row + first, to_run = a.first_col / kRunCols + run;
-  if (packed && row % kPanelRows == 0) {
-    std::memcpy(run_in(to, row, to_run), words.data(), sizeof words);
-    return;
+  const int64_t rows = rows_of_run(a);
+  PackCodesJob job{.outputs = packed ? kPanelRows : 1,
+                   .apart = a.source_stride,
+                   .bytes = (a.rows - run * rows) * a.source_stride,
+                   .bits = to.format.bits,
+                   .of_word = a.words.across ? 1 : 0,
+                   .cols = runs * kRunCols,
+                   .order = a.order,
+                   .to = run_in(to, a.first_row + first, a.first_col / kRunCols + run),
+                   .to_apart = packed ? kPanelRows : 1};
+  const std::byte* source = a.source + run * rows * a.source_stride;
+  for (int64_t i = 0; i < job.outputs; ++i) {
+    const int64_t o = first + i, behind = o + job.outputs;
+    if (o < a.outputs) job.from[i] = source + word_of_output(a, o) * 4;
+    if (behind < a.outputs) job.next[i] = source + word_of_output(a, behind) * 4;
+    if (a.words.across && o < a.outputs)
+      job.shifts[i] = static_cast<uint32_t>(place_across(a, a.output(o)));
   }
-  for (int64_t r = 0; r < outputs; ++r) {
-    uint32_t* out = run_in(to, row + r, to_run);
-    for (const Lanes& word : words) {
-      *out = word[static_cast<size_t>(r)];
-      out += packed ? kPanelRows : 1;
+  return job;
+}
+
+// Lets a job read from the tile, which has all its words.
+void read_from(const Tile& tile, const EncodeArgs& a, int64_t first, PackCodesJob& job) {
+  for (int64_t i = 0; i < job.outputs; ++i) {
+    job.next[i] = nullptr;
+    if (job.from[i] != nullptr) job.from[i] = tile.at(word_of_output(a, first + i));
+  }
+  job.bytes = job.bytes / job.apart * Tile::apart();
+  job.apart = Tile::apart();
+}
+
+// Inputs that change places are read from all of the source.
+void encode_codes(const EncodeArgs& a, PackCodes* pack) {
+  const int64_t all = a.rows / rows_of_run(a), step = a.order != nullptr ? all : kRunsAtOnce;
+  const int64_t rows = step * rows_of_run(a);
+  const bool one_by_one = a.order != nullptr || a.words.across;
+  const bool tiled = one_by_one && a.output_run == 0 && rows <= Tile::kMostRows;
+  Tile tile;
+  for (int64_t run = 0; run < all; run += step, tile.clear()) {
+    const int64_t runs = std::min(step, all - run);
+    for (int64_t first = 0; first < a.outputs;) {
+      PackCodesJob job = job_of(a, first, run, runs);
+      if (tiled) {
+        const int64_t last = std::min(first + job.outputs, a.outputs) - 1;
+        if (!tile.has(word_of_output(a, first)) || !tile.has(word_of_output(a, last)))
+          tile.copy(a, run * rows_of_run(a), runs * rows_of_run(a), word_of_output(a, first));
+        read_from(tile, a, first, job);
+      }
+      pack(job);
+      first += job.outputs;
     }
   }
-}
-
-// Inputs that change places are read from all of the source: for one panel after another, whose
-// part of it stays in the cache.
-template <int kBits>
-void encode_codes(const EncodeArgs& a) {
-  const int64_t panels = ceil_div(padded_outputs(a), kPanelRows), runs = a.rows / rows_of_run(a);
-  for (int64_t i = 0; i < panels * runs; ++i) {
-    const bool ordered = a.order != nullptr;
-    encode_run<kBits>(a, (ordered ? i / runs : i % panels) * kPanelRows,
-                      ordered ? i % runs : i / panels);
-  }
   if (a.order != nullptr) std::copy_n(a.order, a.to.cols, a.to.order);
-}
-
-void encode_codes(const EncodeArgs& a) {
-  switch (a.to.format.bits) {
-    case 2:
-      return encode_codes<2>(a);
-    case 3:
-      return encode_codes<3>(a);
-    case 4:
-      return encode_codes<4>(a);
-    default:
-      return encode_codes<8>(a);
-  }
 }
 
 // Calls put(place in the plane, group, output) for every scale or zero of the source; output -1
@@ -207,9 +164,19 @@ void for_groups(const EncodeArgs& a, Put&& put) {
   }
 }
 
+template <class Number>
+void copy_scales(const EncodeArgs& a) {
+  constexpr int64_t kSize = sizeof(Number);
+  for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
+    Number scale{};
+    if (o >= 0) std::memcpy(&scale, a.source + g * a.source_stride + o * kSize, sizeof scale);
+    std::memcpy(a.to.group_scales + at * kSize, &scale, sizeof scale);
+  });
+}
+
 }  // namespace
 
-void encode_grouped_columns(const EncodeArgs& a) {
+void encode_grouped_columns(const EncodeArgs& a, PackCodes* pack) {
   const WeightFormat& format = a.to.format;
   const int bits = format.bits;
   check(a.to.plane(a.plane) != nullptr && a.rows >= 0, "a plane with storage");
@@ -221,7 +188,9 @@ void encode_grouped_columns(const EncodeArgs& a) {
           "columns within the weight");
     check(!a.words.across || (bits == 4 && a.order == nullptr), "four bits, in their order");
     check(a.order == nullptr || a.rows / bits * kRunCols == a.to.cols, "all inputs");
-    return encode_codes(a);
+    check(a.to.format.layout == WeightLayout::rows || a.first_row % kPanelRows == 0,
+          "outputs begin a panel");
+    return encode_codes(a, pack);
   }
   check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
   if (a.plane == Plane::zeros) {
@@ -240,20 +209,19 @@ void encode_grouped_columns(const EncodeArgs& a) {
     });
   }
   check(a.plane == Plane::scales && a.stored == format.scale_type, "scales");
-  for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
-    const ScaleBytes scale = o < 0 ? ScaleBytes{} : scale_in(a, g, o);
-    const int64_t size = dtype_bytes(a.stored);
-    std::memcpy(a.to.group_scales + at * size, scale.bytes, static_cast<size_t>(size));
-  });
+  dtype_bytes(a.stored) == 2 ? copy_scales<uint16_t>(a) : copy_scales<uint32_t>(a);
 }
 
 EncodeStats grouped_column_stats(const EncodeArgs& a) {
   EncodeStats stats;
   if (a.plane == Plane::codes) stats.elements = a.outputs * (a.rows / rows_of_run(a)) * kRunCols;
-  for (int64_t i = 0; a.plane == Plane::scales && i < a.rows * a.outputs; ++i) {
-    const ScaleBytes scale = scale_in(a, i / a.outputs, a.output(i % a.outputs));
-    if (!std::isfinite(stored_scale(scale.bytes, a.stored, nullptr, 0))) ++stats.not_finite;
-  }
+  const int64_t run = a.output_run > 0 ? a.output_run : std::max<int64_t>(a.outputs, 1);
+  const int64_t size = dtype_bytes(a.stored);
+  for (int64_t g = 0; a.plane == Plane::scales && g < a.rows; ++g)
+    for (int64_t o = 0; o < a.outputs; o += run)
+      stats.not_finite +=
+          count_not_finite(a.stored, a.source + g * a.source_stride + a.output(o) * size,
+                           std::min(run, a.outputs - o));
   return stats;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "quant/encode.h"
+#include "quant/pack_codes.h"
 
 namespace sluice {
 
@@ -21,8 +22,9 @@ namespace sluice {
 // Rows of codes begin at input args.first_col, a multiple of 32, and are whole runs of 32 inputs;
 // where args.order says that inputs change places, they are all of the tensor, and the order is
 // written, too. Columns are rows of the weight from args.first_row on: args.outputs of them, which
-// are args.output(0), .... Rows of scales and zeros are groups, from args.first_group on.
-void encode_grouped_columns(const EncodeArgs& args);
+// are args.output(0), .... Rows of scales and zeros are groups, from args.first_group on. `pack`
+// packs the codes.
+void encode_grouped_columns(const EncodeArgs& args, PackCodes* pack);
 // Counts infinite and NaN scales, and codes.
 EncodeStats grouped_column_stats(const EncodeArgs& args);
 

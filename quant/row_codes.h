@@ -9,6 +9,7 @@
 #pragma once
 
 #include "quant/encode.h"
+#include "quant/pack_codes.h"
 
 namespace sluice {
 
@@ -16,8 +17,8 @@ namespace sluice {
 // args.row(), and begin with the weight's first column. Rows of other planes are args.output(0),
 // ..., counted from the first output of the source, of which args.sharing have a row together; they
 // begin with input 0 of args.source_cols, and the weight with input args.first_col. Order and
-// tables are written with row 0 of the codes.
-void encode_row_codes(const EncodeArgs& args);
+// tables are written with row 0 of the codes, which `pack` packs.
+void encode_row_codes(const EncodeArgs& args, PackCodes* pack);
 // Counts codes, NaN codes, and scales that are not finite.
 EncodeStats row_code_stats(const EncodeArgs& args);
 // Bytes from a word of zeros to that of the outputs behind it: where zeros are in two words, a

@@ -7,6 +7,7 @@
 
 #include "quant/float8.h"
 #include "quant/groups.h"
+#include "quant/not_finite.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -127,12 +128,8 @@ EncodeStats scaled_code_stats(const EncodeArgs& a) {
   EncodeStats stats;
   if (a.plane == Plane::codes) {
     stats.elements = a.rows * a.to.cols;
-    for (int64_t r = 0; r < a.rows; ++r) {
-      const std::byte* row = a.row(r);
-      stats.not_finite += std::count_if(row, row + a.to.cols, [](std::byte code) {
-        return (code & std::byte{0x7f}) == std::byte{0x7f};
-      });
-    }
+    for (int64_t r = 0; r < a.rows; ++r)
+      stats.not_finite += count_not_finite(DType::f8_e4m3, a.row(r), a.to.cols);
     return stats;
   }
   const bool by_rows = a.to.format.scales == ScaleKind::per_row;

@@ -278,6 +278,42 @@ void bench_encode(const Bench& b, const Pages& source) {
   }
 }
 
+// Codes of four bits into panels, from rows (compressed-tensors), columns (GPTQ), columns whose
+// inputs change places, and across (AWQ).
+void bench_pack(const Bench& b, const Pages& source) {
+  WeightFormat format{.dtype = DType::u8, .scales = ScaleKind::grouped};
+  format.bits = 4;
+  const Pages to(storage_bytes(format, kRows, kCols));
+  const std::unique_ptr<Encoder> encoder = make_cpu_encoder(b.isa);
+  std::vector<int32_t> order(kCols);
+  for (int32_t k = 0; k < kCols; ++k) order[static_cast<size_t>(k)] = (k * 1201) % kCols;
+  EncodeArgs args;
+  args.source = source.data();
+  args.to = weight_in(format, kRows, kCols, to.data());
+  args.to.order = order.data();
+  const auto line = [&](const char* name) {
+    const double seconds = best_seconds([&] { encoder->encode(args); });
+    b.line(fmt::format("pack {}, 1 thread", name),
+           fmt::format("{:7.2f} GB/s of source", kRows * kCols / 2 / seconds / 1e9));
+  };
+  args.stored = DType::u8;
+  args.rows = kRows;
+  args.source_stride = kCols / 2;
+  line("rows of codes");
+  args.stored = DType::u32;
+  args.outputs = kRows;
+  args.rows = kCols / 8;
+  args.source_stride = kRows * 4;
+  line("columns of codes");
+  args.order = order.data();
+  line("columns in another order");
+  args.order = nullptr;
+  args.words = {.across = true, .places = 0x73625140};
+  args.rows = kCols;
+  args.source_stride = kRows / 2;
+  line("codes across outputs");
+}
+
 int run(int argc, char** argv) {
   std::vector<Isa> isas;
   std::set<std::string> parts;
@@ -314,6 +350,7 @@ int run(int argc, char** argv) {
       bench_selective(bench);
     }
     if (chosen("encode")) bench_encode(bench, weights);
+    if (chosen("encode")) bench_pack(bench, weights);
   }
   return 0;
 }

@@ -183,7 +183,7 @@ EncodeStats encode_panels_of_blocks(const cpu::Ops& ops, const EncodeArgs& a) {
 EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
   if (is_quantized(a)) {
     const bool panels = is_block(a.stored) && a.to.format.layout == WeightLayout::packed;
-    return panels ? encode_panels_of_blocks(ops_, a) : encode_reference(a);
+    return panels ? encode_panels_of_blocks(ops_, a) : encode_quantized(a, ops_.pack_codes);
   }
   if (is_integer_vector(a.stored)) return encode_reference(a);  // a copy that memory bounds
   if (makes_groups(a)) return encode_groups(a);

@@ -17,6 +17,7 @@
 
 #include "quant/block_layout.h"
 #include "quant/format.h"
+#include "quant/pack_codes.h"
 #include "src/base/dtype.h"
 
 namespace sluice {
@@ -471,6 +472,7 @@ struct Ops {
   // Largest finite magnitude as a bit pattern of `stored`, sign bit clear.
   uint32_t (*largest)(const std::byte* source, DType stored, int64_t count);
   void (*interleave)(const InterleaveJob& job);
+  PackCodes* pack_codes;
 
   // Multiply-adds from registers, for the rate that the machine has; returns how many operations.
   // `seen` is changed, so that they are done.

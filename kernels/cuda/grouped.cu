@@ -426,7 +426,7 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
                            runs,
                            a.first_row,
                            static_cast<int>(a.to.cols),
-                           a.places != nullptr ? a.to.order : nullptr,
+                           a.order != nullptr ? a.to.order : nullptr,
                            reinterpret_cast<uint32_t*>(a.to.data)};
     return launch(row_codes_kernel, elementwise_launch(a.rows, runs, 1), stream, args);
   }

@@ -89,9 +89,6 @@ void StoredFormats::finish() {
     std::memcpy(groups.data(), bytes[i].data(), bytes[i].size());
     matrix.order = order_by_group(groups, matrix.kept->scale_cols, tensors[i]->name);
     matrix.kept->ordered = !matrix.order.empty();
-    matrix.places.resize(matrix.order.size());
-    for (size_t k = 0; k < matrix.order.size(); ++k)
-      matrix.places[static_cast<size_t>(matrix.order[k])] = static_cast<int32_t>(k);
   }
   to_order_.clear();
   read_small();

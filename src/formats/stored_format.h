@@ -52,9 +52,8 @@ struct StoredMatrix {
   int64_t whole_inputs = 1;          // a rank's inputs are a multiple of these
   // The group of each input, where a tensor says it: read with the headers.
   const io::StoredTensor* groups = nullptr;
-  // Inputs sorted by group, where they are not (`kept->ordered`): the input at each place, and the
-  // place of each input.
-  std::vector<int32_t> order = {}, places = {};
+  // Inputs sorted by group, where they are not (`kept->ordered`): the input at each place.
+  std::vector<int32_t> order = {};
   // Tables of its own (quant/format.h), and tensors that say them: read with the headers.
   std::vector<float> tables = {};
   std::vector<const io::StoredTensor*> small = {};

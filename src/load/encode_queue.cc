@@ -411,10 +411,7 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   args.source_stride = in_file;
   const bool is_tile = arrived.fetch.has_tile();
   args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
-  if (!tensor.matrix->order.empty()) {
-    args.order = tensor.matrix->order.data();
-    args.places = tensor.matrix->places.data();
-  }
+  if (!tensor.matrix->order.empty()) args.order = tensor.matrix->order.data();
   if (!tensor.matrix->tables.empty()) args.tables = tensor.matrix->tables.data();
   args.words = tensor.plane().words;
   if (tensor.plane().input_major()) return column_args(move, is_exchanged, args);

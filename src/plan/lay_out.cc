@@ -205,7 +205,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.piece = i;
     t.group = scheme.group;
     check_cut(*t.matrix, p.format, param.pieces[i]);
-    plan.order_bytes += (t.matrix->order.size() + t.matrix->places.size()) * sizeof(int32_t);
+    plan.order_bytes += t.matrix->order.size() * sizeof(int32_t);
     const bool is_input_major = place_rows(plan, p, t);
     const bool is_table = p.table != Table::none && t.matrix->planes.size() > 1;
     p.transposed = p.transposed || is_table || (is_input_major && t.origin == Origin::checkpoint);

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <vector>
 
+#include "quant/row_codes.h"
 #include "tests/kernels/backend.h"
 #include "tests/quant/grouped_weights.h"
 #include "tests/quant/row_layers.h"
@@ -217,6 +219,87 @@ TEST_P(Grouped, EncodesAsTheReference) {
                        [&](const EncodeArgs& args) { return encode_reference(some(args)); });
       expect_same_planes(some_found.weight, some_expected.weight);
     }
+  }
+}
+
+// Random codes of one plane, and what becomes of them.
+struct RandomCodes {
+  WeightFormat format{.dtype = DType::u8, .scales = ScaleKind::grouped};
+  int64_t rows = 0, cols = 0;
+  std::vector<int32_t> order = {};
+  std::vector<std::byte> bytes = {};
+  EncodeArgs args = {};
+
+  void fill(int64_t count, test::Random& random) {
+    bytes.resize(static_cast<size_t>(count));
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random.between(0, 255));
+    if (random.between(0, 2) > 0) return;
+    order.resize(static_cast<size_t>(cols));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random.engine());
+    format.ordered = true;
+  }
+  template <class Encode>
+  StoredWeight encoded(const Encode& encode) const {
+    StoredWeight w(format, rows, cols);
+    EncodeArgs all = args;
+    all.to = w.weight;
+    all.source = bytes.data();
+    if (format.ordered) all.order = order.data();
+    encode(all);
+    return w;
+  }
+};
+
+RandomCodes random_rows(test::Random& random) {
+  constexpr int kBits[] = {1, 2, 3, 4, 4, 5, 6, 8};
+  RandomCodes codes{.rows = random.between(1, 40), .cols = random.between(1, 700)};
+  codes.format.bits = kBits[random.between(0, 7)];
+  const bool whole = codes.format.bits == 2 || codes.format.bits == 4 || codes.format.bits == 8;
+  if (!whole && random.between(0, 1) > 0) codes.args.words.of_word = 32 / codes.format.bits;
+  codes.args.words.high_first = codes.format.bits == 4 && random.between(0, 1) > 0;
+  codes.args.words.is_signed = codes.format.bits == 8 && random.between(0, 1) > 0;
+  codes.args.stored = DType::u8;
+  codes.args.rows = codes.rows;
+  codes.args.to.format = codes.format;
+  codes.args.to.cols = codes.cols;
+  codes.args.source_stride = code_row_bytes(codes.args) + random.between(0, 3);
+  codes.fill((codes.rows - 1) * codes.args.source_stride + code_row_bytes(codes.args), random);
+  return codes;
+}
+
+RandomCodes random_columns(test::Random& random) {
+  constexpr int kBits[] = {2, 3, 4, 8};
+  const int64_t stored = random.between(1, 8) * 8, runs = random.between(1, 20);
+  RandomCodes codes{.rows = random.between(1, stored), .cols = runs * kRunCols};
+  const bool across = random.between(0, 2) == 0;
+  codes.format.bits = across ? 4 : kBits[random.between(0, 3)];
+  codes.args.stored = DType::u32;
+  codes.args.outputs = codes.rows;
+  codes.args.first_output = random.between(0, stored - codes.rows);
+  codes.args.rows = across ? codes.cols : runs * codes.format.bits;
+  codes.args.source_stride = across ? stored / 2 : stored * 4;
+  codes.fill(codes.args.rows * codes.args.source_stride, random);
+  if (!across) return codes;
+  codes.args.words = {.across = true, .places = 0x73625140};
+  codes.format.ordered = false;
+  return codes;
+}
+
+TEST_P(Grouped, CodesOfAnySizeBecomeThoseOfTheReference) {
+  test::Random random("Grouped.CodesOfAnySizeBecomeThoseOfTheReference");
+  Backend backend(GetParam(), Compute::bf16, {});
+  for (int64_t i = 0; i < GetParam().size(400, 60); ++i) {
+    RandomCodes codes = i % 2 == 0 ? random_rows(random) : random_columns(random);
+    codes.format.layout = GetParam().layout_of_groups();
+    SCOPED_TRACE(testing::Message() << i << ": " << codes.format.bits << " bits, " << codes.rows
+                                    << " x " << codes.cols);
+    const StoredWeight expected = codes.encoded(encode_reference);
+    const StoredWeight found =
+        codes.encoded([&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+    ASSERT_EQ(std::memcmp(found.weight.data, expected.weight.data,
+                          plane_bytes(codes.format, Plane::codes, codes.rows, codes.cols)),
+              0);
   }
 }
 

@@ -172,9 +172,6 @@ struct GptqLayer {
     format.zero_base = zero_base;
     format.ordered = !order.empty();
     StoredWeight w(format, outputs, inputs);
-    std::vector<int32_t> places(order.size());
-    for (size_t k = 0; k < order.size(); ++k)
-      places[static_cast<size_t>(order[k])] = static_cast<int32_t>(k);
     EncodeArgs args;
     args.to = w.weight;
     args.outputs = outputs;
@@ -182,7 +179,6 @@ struct GptqLayer {
     args.source_stride = outputs * 4;
     if (format.ordered) {
       args.order = order.data();
-      args.places = places.data();
       runs = inputs / kRunCols;
     }
     for (int64_t first = 0; first < inputs / kRunCols; first += runs) {

@@ -65,10 +65,7 @@ struct RowLayer {
       args.source = stored[i].data();
       args.source_cols = args.plane == Plane::codes ? 0 : cols;
       if (!tables.empty()) args.tables = tables.data();
-      if (!order.empty()) {
-        args.order = order.data();
-        args.places = places.data();
-      }
+      if (!order.empty()) args.order = order.data();
       check(encode(args).not_finite == 0, "finite numbers");
     }
     return w;
@@ -99,7 +96,7 @@ struct RowLayer {
   std::vector<std::vector<std::byte>> stored;
   std::vector<EncodeArgs> planes;
   std::vector<float> tables;
-  std::vector<int32_t> order, places;
+  std::vector<int32_t> order;
   std::function<float(const RowLayer&, int64_t, int64_t)> value_of;
 
  private:
@@ -285,11 +282,11 @@ inline RowLayer ordered_layer(int64_t rows, int64_t cols, Random& random) {
   layer.order.resize(static_cast<size_t>(cols));
   std::iota(layer.order.begin(), layer.order.end(), 0);
   std::shuffle(layer.order.begin(), layer.order.end(), random.engine());
-  layer.places.resize(layer.order.size());
+  std::vector<int32_t> places(layer.order.size());
   for (size_t k = 0; k < layer.order.size(); ++k)
-    layer.places[static_cast<size_t>(layer.order[k])] = static_cast<int32_t>(k);
+    places[static_cast<size_t>(layer.order[k])] = static_cast<int32_t>(k);
   layer.value_of = [=](const RowLayer& l, int64_t r, int64_t c) {
-    const float scale = l.at<float>(1, r * (cols / 32) + l.places[static_cast<size_t>(c)] / 32);
+    const float scale = l.at<float>(1, r * (cols / 32) + places[static_cast<size_t>(c)] / 32);
     return static_cast<float>(static_cast<int>(l.code(r, c)) - 8) * scale;
   };
   return layer;

@@ -59,6 +59,7 @@ constexpr Ops vector_ops(const char* name) {
       .encode = encode,
       .largest = largest,
       .interleave = interleave,
+      .pack_codes = pack_codes,
       .multiply_add = multiply_add,
       .read = read,
   };

@@ -1,0 +1,281 @@
+// Codes of files into runs of a panel (quant/pack_codes.h). Lanes are outputs.
+#include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+constexpr int64_t kWordBytes = 4, kLine = 64;  // bytes; of a line: a word of all outputs
+constexpr int kRunCols = 32;
+// Runs of rows that are transposed together: each row has as many lines as a code has bits.
+constexpr int64_t kRunsAtOnce = 16;
+
+// Bits of a code in the first words of a run (quant/groups.h).
+template <int kBits>
+constexpr int kLow = kBits == 3                 ? 2
+                     : kBits == 5 || kBits == 6 ? 4
+                                                : kBits;
+// The first bit of code i of a word that has fields of `each` bits.
+constexpr int place_in_word(int each, int i) { return i % 2 * 16 + i / 2 * each; }
+
+template <int kBits>
+using Run = Vu[kBits];
+
+// The words of a run of some outputs, of which code(c) is that of column c.
+template <int kBits, class Code>
+inline void collect(const Code& code, Run<kBits>& run) {
+  constexpr int kFirst = kLow<kBits>, kRest = kBits - kFirst, kInFirst = 32 / kFirst;
+  Vu rest[kRest > 0 ? kRest : 1] = {};
+#pragma GCC unroll 4
+  for (int w = 0; w < kFirst; ++w) {
+    Vu word{};
+#pragma GCC unroll 32
+    for (int i = 0; i < kInFirst; ++i) {
+      const int c = w * kInFirst + i;
+      const Vu whole = code(c);
+      word |= (whole & ((1u << kFirst) - 1)) << place_in_word(kFirst, i);
+      if constexpr (kRest > 0) {
+        constexpr int kInRest = 32 / kRest;
+        rest[c / kInRest] |= (whole >> kFirst & ((1u << kRest) - 1))
+                             << place_in_word(kRest, c % kInRest);
+      }
+    }
+    run[w] = word;
+  }
+  for (int w = 0; w < kRest; ++w) run[kFirst + w] = rest[w];
+}
+
+// paired_codes() of each word (quant/groups.h).
+template <int kBits>
+inline Vu pair_codes(Vu words) {
+  Vu halves[2] = {words, words >> kBits};
+#pragma GCC unroll 2
+  for (Vu& half : halves) {
+    if constexpr (kBits == 2) {
+      half &= 0x33333333;
+      half |= half >> 2;
+    }
+    if constexpr (kBits <= 4) {
+      half &= 0x0f0f0f0f;
+      half |= half >> 4;
+    }
+    half &= 0x00ff00ff;
+    half = (half | half >> 8) & 0xffff;
+  }
+  return halves[0] | halves[1] << 16;
+}
+
+// Brings codes of a stream into the order of a run.
+template <int kBits>
+inline void arrange(Run<kBits>& run) {
+  if constexpr (kBits == 2 || kBits == 4 || kBits == 8) {
+#pragma GCC unroll 8
+    for (Vu& words : run) words = pair_codes<kBits>(words);
+  } else {
+    Run<kBits> stream;
+    for (int w = 0; w < kBits; ++w) stream[w] = run[w];
+    const auto code = [&](int c) {
+      const int word = c * kBits / 32, at = c * kBits % 32;
+      Vu codes = stream[word] >> at;
+      if (at + kBits > 32) codes |= stream[word + 1] << (32 - at);
+      return codes;
+    };
+    collect<kBits>(code, run);
+  }
+}
+
+template <int kBits>
+inline void store_run(const Run<kBits>& run, uint32_t* to) {
+#pragma GCC unroll 8
+  for (const Vu& words : run) {
+    store(to, words);
+    to += 16;
+  }
+}
+
+// Words of kLanes outputs of a job, from output `first` on.
+struct Lanes {
+  const std::byte* const* from;
+  int64_t apart, bytes;
+  bool together = true;  // words lie side by side
+  bool eights = true;    // eight outputs have the same word
+  bool high_first;
+  Vu signs{}, shifts{};
+
+  Lanes(const PackCodesJob& job, int64_t first)
+      : from(job.from + first),
+        apart(job.apart),
+        bytes(job.apart == kWordBytes ? job.bytes : INT64_MAX),
+        high_first(job.high_first) {
+    for (int64_t i = 0; i < kLanes; ++i) {
+      const bool is_there = from[i] != nullptr;
+      together = together && is_there && from[i] == from[0] + i * kWordBytes;
+      eights = eights && is_there && from[i] == from[i / 8 * 8];
+      signs[i] = is_there ? job.signs : 0;
+      shifts[i] = job.shifts[first + i];
+    }
+  }
+
+  Vu beside(int64_t w) const { return load_bits(from[0] + w * apart); }
+  Vu by_eights(int64_t w) const {
+    uint32_t word;
+    std::memcpy(&word, from[0] + w * apart, sizeof word);
+    Vu words = Vu{} + word;
+#if defined(__AVX512F__)
+    std::memcpy(&word, from[8] + w * apart, sizeof word);
+    words = __builtin_shufflevector(words, Vu{} + word, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20,
+                                    21, 22, 23);
+#endif
+    return words;
+  }
+  Vu anywhere(int64_t w) const {
+    uint32_t words[kLanes] = {};
+    const int64_t left = bytes - w * kWordBytes;
+    for (int64_t i = 0; i < kLanes; ++i) {
+      if (from[i] == nullptr || left <= 0) continue;
+      std::memcpy(&words[i], from[i] + w * apart,
+                  static_cast<size_t>(left < kWordBytes ? left : kWordBytes));
+    }
+    return load_bits(words);
+  }
+  Vu changed(Vu words) const {
+    if (high_first) words = (words & 0x0f0f0f0f) << 4 | (words >> 4 & 0x0f0f0f0f);
+    return words ^ signs;
+  }
+};
+
+// A run whose columns are collected one by one; word(w): of each output, as its codes are in it.
+template <int kBits, class Word>
+void collect_run(const PackCodesJob& job, const Word& word, int64_t run, uint32_t* to) {
+  const int64_t col = run * kRunCols;
+  int32_t inputs[kRunCols];
+  for (int c = 0; c < kRunCols; ++c) {
+    const bool ordered = job.order != nullptr && col + c < job.cols;
+    inputs[c] = ordered ? job.order[col + c] : static_cast<int32_t>(col + c);
+  }
+  const auto code = [&](int c) {
+    const int64_t input = inputs[c];
+    if (job.of_word == 1) return word(input);
+    const int64_t bit =
+        job.of_word > 0 ? input / job.of_word * 32 + input % job.of_word * kBits : input * kBits;
+    const int at = static_cast<int>(bit % 32);
+    Vu codes = word(bit / 32) >> at;
+    if (at + kBits > 32) codes |= word(bit / 32 + 1) << (32 - at);
+    return codes;
+  };
+  Run<kBits> words;
+  collect<kBits>(code, words);
+  store_run<kBits>(words, to);
+}
+
+template <int kBits, class Stored>
+void collect_runs(const PackCodesJob& job, const Lanes& lanes, int64_t runs, uint32_t* to,
+                  const Stored& stored) {
+  const auto word = [&](int64_t w) { return lanes.changed(stored(w)) >> lanes.shifts; };
+  for (int64_t run = 0; run < runs; ++run)
+    collect_run<kBits>(job, word, run, to + run * kBits * kPanelRows);
+}
+
+template <int kBits>
+void collect_runs(const PackCodesJob& job, int64_t runs) {
+  for (int64_t first = 0; first < kPanelRows; first += kLanes) {
+    const Lanes lanes(job, first);
+    uint32_t* to = job.to + first;
+    if (lanes.together) {
+      collect_runs<kBits>(job, lanes, runs, to, [&](int64_t w) { return lanes.beside(w); });
+    } else if (lanes.eights) {
+      collect_runs<kBits>(job, lanes, runs, to, [&](int64_t w) { return lanes.by_eights(w); });
+    } else {
+      collect_runs<kBits>(job, lanes, runs, to, [&](int64_t w) { return lanes.anywhere(w); });
+    }
+  }
+}
+
+// Runs whose columns are in the order of words, which are not in rows.
+template <int kBits>
+void pack_columns(const PackCodesJob& job, int64_t runs) {
+  for (int64_t first = 0; first < kPanelRows; first += kLanes) {
+    const Lanes lanes(job, first);
+    const std::byte* next = job.next[first];
+    for (int64_t run = 0; run < runs; ++run) {
+      Run<kBits> words;
+      for (int w = 0; w < kBits; ++w) {
+        const int64_t at = run * kBits + w;
+        words[w] = lanes.changed(lanes.together ? lanes.beside(at) : lanes.anywhere(at));
+        if (next != nullptr) __builtin_prefetch(next + at * job.apart, 0, 2);
+      }
+      arrange<kBits>(words);
+      store_run<kBits>(words, job.to + run * kBits * kPanelRows + first);
+    }
+  }
+}
+
+// The same of words in rows: 16 words of all rows at a time.
+template <int kBits>
+void pack_rows(const PackCodesJob& job, int64_t runs) {
+  constexpr int64_t kBytes = kLine * kBits;  // of a row
+  alignas(kLine) std::byte some[kPanelRows][kBytes], cells[kPanelRows * kBytes];
+  const Lanes lanes[] = {Lanes(job, 0), Lanes(job, kLanes % kPanelRows),
+                         Lanes(job, 2 * kLanes % kPanelRows), Lanes(job, 3 * kLanes % kPanelRows)};
+  const bool all = job.from[kPanelRows - 1] != nullptr,
+             fetches = job.next[kPanelRows - 1] != nullptr;
+  for (int64_t first = 0, at = 0; first < runs; first += kRunsAtOnce, at += kBytes) {
+    const std::byte* rows[kPanelRows];
+    const bool whole = all && at + kBytes <= job.bytes;
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      rows[r] = whole ? job.from[r] + at : some[r];
+      if (whole) continue;
+      const int64_t left = job.bytes - at < kBytes ? job.bytes - at : kBytes;
+      const auto stored = static_cast<size_t>(job.from[r] != nullptr && left > 0 ? left : 0);
+      std::memset(some[r] + stored, 0, static_cast<size_t>(kBytes) - stored);
+      if (stored > 0) std::memcpy(some[r], job.from[r] + at, stored);
+    }
+    for (int64_t j = 0; j < kBits; ++j) {
+      for (int64_t r = 0; fetches && r < kPanelRows; ++r)
+        __builtin_prefetch(job.next[r] + at + j * kLine, 0, 2);
+      transpose_words(rows, j * kLine, cells + j * kPanelRows * kLine);
+    }
+    const int64_t count = runs - first < kRunsAtOnce ? runs - first : kRunsAtOnce;
+    for (int64_t i = 0; i < count * kPanelRows / kLanes; ++i) {
+      const int64_t run = i * kLanes / kPanelRows, part = i % (kPanelRows / kLanes);
+      Run<kBits> words;
+#pragma GCC unroll 8
+      for (int w = 0; w < kBits; ++w)
+        words[w] = lanes[part].changed(
+            load_bits(cells + (run * kBits + w) * kLine + part * kLanes * kWordBytes));
+      arrange<kBits>(words);
+      store_run<kBits>(words, job.to + (first + run) * kBits * kPanelRows + part * kLanes);
+    }
+  }
+}
+
+template <int kBits>
+void pack(const PackCodesJob& job) {
+  const int64_t runs = (job.cols + kRunCols - 1) / kRunCols;
+  if (job.order != nullptr || job.of_word != 0) return collect_runs<kBits>(job, runs);
+  job.apart == kWordBytes ? pack_rows<kBits>(job, runs) : pack_columns<kBits>(job, runs);
+}
+
+}  // namespace
+
+void pack_codes(const PackCodesJob& job) {
+  if (job.outputs != kPanelRows || job.to_apart != kPanelRows) return sluice::pack_codes(job);
+  switch (job.bits) {
+    case 1:
+      return pack<1>(job);
+    case 2:
+      return pack<2>(job);
+    case 3:
+      return pack<3>(job);
+    case 4:
+      return pack<4>(job);
+    case 5:
+      return pack<5>(job);
+    case 6:
+      return pack<6>(job);
+    default:
+      return pack<8>(job);
+  }
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA
