@@ -31,7 +31,7 @@ GgufBuilder two_layers(const std::string& architecture, const std::vector<int32_
 
 std::string hostile_refusal(const std::filesystem::path& path, io::OpeningRank rank) {
   try {
-    read_model(*open_model(path, {}, rank));
+    read_model(*open_model(path, rank));
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::refused) << e.what();
     return e.what();
