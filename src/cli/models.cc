@@ -49,6 +49,7 @@ CachedModel cached(const std::string& text) {
 }
 
 const char* state_of(const CachedModel& model) {
+  if (!model.fault.empty()) return "damaged";
   return !model.missing.empty() ? "unfinished" : model.has_weights ? "complete" : "without weights";
 }
 

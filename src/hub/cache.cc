@@ -76,7 +76,12 @@ std::optional<std::string> commit_of(const fs::path& repository, const std::stri
 
 CachedModel describe(HubName name, std::string commit, fs::path snapshot, io::OutsideLinks links) {
   CachedModel model;
-  model.missing = missing_shards(snapshot, links);
+  try {
+    model.missing = missing_shards(snapshot, links);
+  } catch (const Error& e) {  // it can still be listed and removed
+    if (e.kind() != ErrorKind::refused) throw;
+    model.fault = e.what();
+  }
   model.files = files_of(snapshot);
   for (const std::string& file : model.files) {
     model.has_weights = model.has_weights || is_weights(file);
@@ -151,6 +156,7 @@ fs::path in_directory(const fs::path& directory, io::OutsideLinks links) {
 
 // Returns what the loaders open of a snapshot: itself, or a GGUF file in it.
 fs::path in_snapshot(const CachedModel& model, io::OutsideLinks links) {
+  if (!model.fault.empty()) fail(ErrorKind::refused, "{}: {}", model.name.text(), model.fault);
   const HubName& name = model.name;
   const std::vector<GgufChoice> choices = gguf_choices(model.files);
   const bool plain =

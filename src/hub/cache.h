@@ -29,6 +29,7 @@ struct CachedModel {
   std::vector<std::string> files;    // that are here, relative to the snapshot; sorted
   uint64_t bytes = 0;                // of them
   std::vector<std::string> missing;  // weight files that its index names and that are not here
+  std::string fault;                 // why the index cannot be read; empty: it can
   bool has_weights = false;
 };
 
