@@ -71,5 +71,17 @@ TEST(GgufHostile, CutFilesWithAnotherConfigAreRefused) {
   EXPECT_THAT(refusal_of(factors, 2), HasSubstr("factors of rotary frequencies that no layer"));
 }
 
+TEST(GgufHostile, ATablesRowsAreTheVocabularyWhateverUnitDimensionsItHas) {
+  const TempDir dir;
+  for (const std::vector<uint64_t>& dims : {std::vector<uint64_t>{8, 10}, {8, 10, 1}}) {
+    GgufBuilder b;
+    b.string("general.architecture", "llama").number("llama.block_count", uint32_t{1});
+    b.tensor("token_embd.weight", dims, kFloats, std::string(320, 'e'));
+    test::write_file(dir / "model.gguf", b.build());
+    const Json config = open_model(dir / "model.gguf")->config();
+    EXPECT_EQ(config.value("vocab_size", 0), 10);
+  }
+}
+
 }  // namespace
 }  // namespace sluice
