@@ -1,7 +1,9 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,6 +52,33 @@ CheckpointFile describe(const struct stat& status, const fs::path& path, std::st
           .device = status.st_dev};
 }
 
+enum class Links : uint8_t { followed, refused };
+
+// Before Linux 5.6, and in sandboxes that forbid the newer call, only a link at the path's end is
+// refused.
+int open_without_links(const char* path, int flags) {
+  open_how how{};
+  how.flags = static_cast<uint64_t>(flags);
+  how.resolve = RESOLVE_NO_SYMLINKS;
+  const long fd = syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+  if (fd < 0 && (errno == ENOSYS || errno == EPERM)) return open(path, flags | O_NOFOLLOW);
+  return static_cast<int>(fd);
+}
+
+Fd open_checked(const fs::path& path, Links links) {
+  constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  // Looked at before it is opened, because opening alone can set a device in motion; and once more
+  // afterwards, because only then it can no longer be exchanged.
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) refuse_errno(errno, path);
+  refuse_unless_regular(status, path);
+  Fd fd(links == Links::followed ? open(path.c_str(), kFlags)
+                                 : open_without_links(path.c_str(), kFlags));
+  if (!fd.is_open()) refuse_errno(errno, path);
+  refuse_unless_regular(status_of(fd, path), path);
+  return fd;
+}
+
 }  // namespace
 
 Fd& Fd::operator=(Fd&& other) noexcept {
@@ -61,17 +90,9 @@ Fd::~Fd() {
   if (fd_ >= 0) close(fd_);
 }
 
-Fd open_regular(const fs::path& path) {
-  // Looked at before it is opened, because opening alone can set a device in motion; and once more
-  // afterwards, because only then it can no longer be exchanged.
-  struct stat status;
-  if (stat(path.c_str(), &status) != 0) refuse_errno(errno, path);
-  refuse_unless_regular(status, path);
-  Fd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!fd.is_open()) refuse_errno(errno, path);
-  refuse_unless_regular(status_of(fd, path), path);
-  return fd;
-}
+Fd open_regular(const fs::path& path) { return open_checked(path, Links::followed); }
+
+Fd open_resolved(const fs::path& path) { return open_checked(path, Links::refused); }
 
 CheckpointFile describe_file(const Fd& fd, const fs::path& path, std::string name) {
   return describe(status_of(fd, path), path, std::move(name));
@@ -114,7 +135,10 @@ void read_exactly(const Fd& fd, const fs::path& path, uint64_t offset, std::span
 }
 
 std::string read_small_file(const fs::path& path, uint64_t max_bytes) {
-  Fd fd = open_regular(path);
+  return read_small_file(open_regular(path), path, max_bytes);
+}
+
+std::string read_small_file(const Fd& fd, const fs::path& path, uint64_t max_bytes) {
   uint64_t size = static_cast<uint64_t>(status_of(fd, path).st_size);
   if (size > max_bytes) {
     fail(ErrorKind::refused, "{}: has {} bytes, more than the {} that are accepted",
@@ -124,18 +148,6 @@ std::string read_small_file(const fs::path& path, uint64_t max_bytes) {
   read_exactly(fd, path, 0, text);
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
   return text;
-}
-
-fs::path resolve_links(const fs::path& directory, std::string_view name) {
-  std::error_code error;
-  fs::path target = fs::canonical(directory / name, error);
-  if (error) refuse_errno(error.value(), directory / name);
-  return target;
-}
-
-std::string read_checkpoint_file(const fs::path& directory, std::string_view name,
-                                 uint64_t max_bytes) {
-  return read_small_file(resolve_links(directory, name), max_bytes);
 }
 
 std::string printable(std::string_view text) {

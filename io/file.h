@@ -51,6 +51,9 @@ struct CheckpointFile {
 // Opens an existing regular file for reading. Directories, devices and FIFOs are refused, and a
 // FIFO without a writer does not block. Throws Error(refused).
 Fd open_regular(const std::filesystem::path& path);
+// The same for a path without symbolic links (ModelDirectory::resolve): none is followed, should
+// one have come since.
+Fd open_resolved(const std::filesystem::path& path);
 
 // Describes `fd`, which was opened from `path`, as it is now.
 CheckpointFile describe_file(const Fd& fd, const std::filesystem::path& path, std::string name);
@@ -70,15 +73,8 @@ void read_exactly(const Fd& fd, const std::filesystem::path& path, uint64_t offs
 // The whole text of a regular file of at most `max_bytes`, which is dropped from the page cache
 // again. Throws Error(refused) for anything else.
 std::string read_small_file(const std::filesystem::path& path, uint64_t max_bytes);
-
-// The path of `directory`/`name` without symbolic links, which may lead anywhere: they are made by
-// whoever owns the file system. A `name` that comes from a file is checked by who reads that file.
-// Throws Error(refused) where there is no such file.
-std::filesystem::path resolve_links(const std::filesystem::path& directory, std::string_view name);
-
-// read_small_file for a file that a checkpoint brings along (config.json, tokenizer.json, ...).
-std::string read_checkpoint_file(const std::filesystem::path& directory, std::string_view name,
-                                 uint64_t max_bytes);
+// The same of an open file, which messages call `path`.
+std::string read_small_file(const Fd& fd, const std::filesystem::path& path, uint64_t max_bytes);
 
 // Returns text from an untrusted file for a message or a table: as one_line(), and cut if it is
 // longer than a line.

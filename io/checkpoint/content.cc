@@ -52,7 +52,7 @@ std::vector<StoredTensor> read_archive(const Fd& fd, const CheckpointFile& file,
 TensorFile read_tensor_file(const std::filesystem::path& path, std::string name) {
   constexpr std::string_view kPickle = "\x80";
   constexpr size_t kLengthBytes = 8;  // before the header of a safetensors file
-  Fd fd = open_regular(path);
+  Fd fd = open_resolved(path);
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
   TensorFile result{.file = describe_file(fd, path, std::move(name)), .tensors = {}};
   const std::string where = printable(path.string());

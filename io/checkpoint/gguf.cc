@@ -334,7 +334,7 @@ OpenArray open_array(const GgufHeader& header, std::string_view key, bool string
     fail(ErrorKind::refused, "{}: {} must be an array of {}", where, key,
          strings ? "strings" : "numbers");
   }
-  Fd fd = open_regular(header.file.path);
+  Fd fd = open_resolved(header.file.path);
   if (!is_unchanged(describe_file(fd, header.file.path, header.file.name), header.file))
     fail_changed(header.file.path);
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
@@ -350,7 +350,7 @@ uint32_t gguf_tensor_type(DType type) {
 }
 
 GgufHeader read_gguf_header(const std::filesystem::path& path, std::string name) {
-  const Fd fd = open_regular(path);
+  const Fd fd = open_resolved(path);
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
   GgufHeader header;
   header.file = describe_file(fd, path, std::move(name));

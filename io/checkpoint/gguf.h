@@ -89,9 +89,9 @@ struct GgufCheckpoint {
   std::vector<StoredTensor> tensors;  // of all files, under their names there
 };
 
-// `path` names any of the files. `mirrors` are directories with some or all of them, as for
+// `file` is any of the files. `mirrors` are directories with some or all of them, as for
 // open_checkpoint. Throws Error(refused).
-GgufCheckpoint open_gguf(const std::filesystem::path& path,
+GgufCheckpoint open_gguf(const ModelFile& file,
                          std::span<const std::filesystem::path> mirrors = {});
 
 // True for a regular file that begins as GGUF files do, or that has their extension.

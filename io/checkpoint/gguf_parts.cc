@@ -95,12 +95,10 @@ void append(GgufHeader& part, GgufCheckpoint& all) {
 
 }  // namespace
 
-GgufCheckpoint open_gguf(const fs::path& path, std::span<const fs::path> mirrors) {
-  const std::string file = path.filename().string();
-  const fs::path directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const Places places(directory, mirrors);
-  const std::optional<PartName> name = parse_part_name(file);
-  std::vector<std::string> parts{file};
+GgufCheckpoint open_gguf(const ModelFile& file, std::span<const fs::path> mirrors) {
+  const Places places(file.directory, mirrors);
+  const std::optional<PartName> name = parse_part_name(file.name);
+  std::vector<std::string> parts{file.name};
   if (name) {
     parts.clear();
     for (int64_t part = 1; part <= name->count; ++part) parts.push_back(name->of(part));
@@ -116,7 +114,7 @@ GgufCheckpoint open_gguf(const fs::path& path, std::span<const fs::path> mirrors
   }
   check_tensor_count(all);
   if (all.tensors.empty())
-    fail(ErrorKind::refused, "{}: holds no tensors", printable(path.string()));
+    fail(ErrorKind::refused, "{}: holds no tensors", printable(file.path().string()));
   return all;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/file.h"
+#include "io/model_directory.h"
 #include "src/base/dtype.h"
 #include "src/base/shape.h"
 
@@ -114,13 +115,14 @@ struct OpeningRank {
 //
 // A checkpoint that is cut for ranks has files for each (model-rank-RANK-part-PART.safetensors), of
 // which those of `rank` are opened; it is refused unless there are as many ranks.
-CheckpointIndex open_checkpoint(const std::filesystem::path& directory,
+CheckpointIndex open_checkpoint(const ModelDirectory& directory,
                                 std::span<const std::filesystem::path> mirrors = {},
                                 OpeningRank rank = {});
 
-// Returns the rank's file of a GGUF model that is cut for ranks, model-rank-RANK-part-0.gguf; empty
-// where `directory` has none of any rank. Error(refused) unless there are as many ranks.
-std::filesystem::path rank_gguf(const std::filesystem::path& directory, OpeningRank rank);
+// Returns the name of the rank's file of a GGUF model that is cut for ranks,
+// model-rank-RANK-part-0.gguf; empty where `directory` has none of any rank. Error(refused) unless
+// there are as many ranks.
+std::string rank_gguf(const std::filesystem::path& directory, OpeningRank rank);
 
 // The name of the container that open_checkpoint chooses in `directory`; empty where it is known by
 // its content only.

@@ -194,7 +194,7 @@ StoredTensor read_array(const Fd& fd, const CheckpointFile& file, uint64_t offse
 }  // namespace
 
 TensorFile read_npy(const std::filesystem::path& path, std::string name) {
-  const Fd fd = open_regular(path);
+  const Fd fd = open_resolved(path);
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
   TensorFile result{.file = describe_file(fd, path, std::move(name)), .tensors = {}};
   result.tensors.push_back(

@@ -190,8 +190,7 @@ class ShardTensors {
 CheckpointIndex open_sharded(const Places& places, std::string_view name, ReadFile read) {
   const fs::path& directory = places.own();
   std::string where = printable((directory / name).string());
-  ShardIndex index =
-      parse_shard_index(read_checkpoint_file(directory, name, kMaxIndexBytes), where);
+  ShardIndex index = parse_shard_index(places.directory().read(name, kMaxIndexBytes), where);
   const auto missing = static_cast<size_t>(std::ranges::count_if(
       index.shards, [&](const Shard& shard) { return places.lack(shard.file); }));
   std::vector<CheckpointFile> files;
@@ -241,8 +240,7 @@ void allow_more_files(uint64_t files) {
 CheckpointIndex open_arrays(const Places& places, const fs::path& name, ReadFile read) {
   const fs::path& directory = places.own();
   const std::string where = printable((directory / name).string());
-  const Json names =
-      parse_json(read_checkpoint_file(directory, name.string(), kMaxIndexBytes), where);
+  const Json names = parse_json(places.directory().read(name.string(), kMaxIndexBytes), where);
   if (!names.is_array() || !std::ranges::all_of(names, &Json::is_string))
     fail(ErrorKind::refused, "{}: must be a list of the tensors' names", where);
   constexpr size_t kMany = 256;
@@ -445,10 +443,10 @@ CheckpointIndex open_container(const Places& places, OpeningRank rank) {
 
 }  // namespace
 
-fs::path rank_gguf(const fs::path& directory, OpeningRank rank) {
+std::string rank_gguf(const fs::path& directory, OpeningRank rank) {
   if (!is_cut(directory, kGguf)) return {};
   check_ranks(directory, rank, kGguf);
-  return directory / part_name(rank.rank, 0, kGguf);
+  return part_name(rank.rank, 0, kGguf);
 }
 
 std::string container_name(const fs::path& directory) {
@@ -460,11 +458,11 @@ std::string container_name(const fs::path& directory) {
   return is_known ? names.front() : "";
 }
 
-CheckpointIndex open_checkpoint(const fs::path& directory, std::span<const fs::path> mirrors,
+CheckpointIndex open_checkpoint(const ModelDirectory& directory, std::span<const fs::path> mirrors,
                                 OpeningRank rank) {
-  std::string where = printable(directory.string());
+  std::string where = printable(directory.path().string());
   std::error_code error;
-  fs::file_status status = fs::status(directory, error);
+  fs::file_status status = fs::status(directory.path(), error);
   if (!fs::exists(status)) {
     fail(ErrorKind::refused, "{}: {}", where,
          error ? error.message() : std::string("there is no such directory"));

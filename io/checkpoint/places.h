@@ -19,19 +19,22 @@ namespace sluice::io {
 std::string download_hint(const std::filesystem::path& directory);
 
 // A link that leads nowhere, as a cache has before the file arrives, does not count as a file; one
-// that cannot be followed at all does, and is left to resolve_links.
+// that cannot be followed at all does, and is left to
+// ModelDirectory::resolve.
 bool is_absent(const std::filesystem::path& path);
 
 class Places {
  public:
-  Places(const std::filesystem::path& directory, std::span<const std::filesystem::path> mirrors)
+  Places(const ModelDirectory& directory, std::span<const std::filesystem::path> mirrors)
       : all_{directory} {
-    all_.insert(all_.end(), mirrors.begin(), mirrors.end());
+    for (const std::filesystem::path& mirror : mirrors)
+      all_.emplace_back(mirror, directory.outside_links());
   }
-  const std::filesystem::path& own() const { return all_.front(); }
+  const ModelDirectory& directory() const { return all_.front(); }
+  const std::filesystem::path& own() const { return directory().path(); }
 
   bool lack(const std::string& name) const {
-    return std::ranges::all_of(all_, [&](const auto& d) { return is_absent(d / name); });
+    return std::ranges::all_of(all_, [&](const auto& d) { return is_absent(d.path() / name); });
   }
   // The header of the first file of that name, as `read_header` gives it; there is one. The others
   // must agree with it and become copies of file `number`.
@@ -39,9 +42,9 @@ class Places {
   Header read(const std::string& name, uint32_t number, std::vector<FileCopy>& copies,
               Header (*read_header)(const std::filesystem::path&, std::string)) const {
     std::optional<Header> first;
-    for (const std::filesystem::path& directory : all_) {
-      if (is_absent(directory / name)) continue;
-      Header header = read_header(resolve_links(directory, name), name);
+    for (const ModelDirectory& directory : all_) {
+      if (is_absent(directory.path() / name)) continue;
+      Header header = read_header(directory.resolve(name), name);
       if (!first) {
         first = std::move(header);
         continue;
@@ -59,7 +62,7 @@ class Places {
  private:
   static bool same_tensors(std::span<const StoredTensor> a, std::span<const StoredTensor> b);
 
-  std::vector<std::filesystem::path> all_;
+  std::vector<ModelDirectory> all_;
 };
 
 }  // namespace sluice::io

@@ -15,7 +15,7 @@ namespace {
 using Tensors = std::span<const StoredTensor* const>;
 
 Fd open_unchanged(const CheckpointFile& file) {
-  Fd fd = open_regular(file.path);
+  Fd fd = open_resolved(file.path);
   if (!is_unchanged(describe_file(fd, file.path, file.name), file)) fail_changed(file.path);
   // Without read-ahead only what is asked for enters the page cache.
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);

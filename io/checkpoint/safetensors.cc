@@ -254,7 +254,7 @@ void check_coverage(const std::vector<StoredTensor>& tensors, uint64_t data_begi
 }  // namespace
 
 TensorFile read_safetensors_header(const std::filesystem::path& path, std::string name) {
-  Fd fd = open_regular(path);
+  Fd fd = open_resolved(path);
   // Without read-ahead, so that the start of the data does not enter the page cache.
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
   TensorFile result{.file = describe_file(fd, path, std::move(name)), .tensors = {}};

@@ -361,7 +361,9 @@ void add_basic_options(CLI::App& verb, CommonOptions& o) {
           "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), a GGUF file, "
           "or the name of a model in the Hugging Face cache: ORG/NAME[@REVISION][:TAG]")
       ->required();
-  verb.parse_complete_callback([&o] { o.model_path = find_model(o.model); });
+  verb.add_flag("--allow-outside-links", o.allow_outside_links,
+                "Follow symbolic links that lead out of the model's directory");
+  verb.parse_complete_callback([&o] { o.model_path = find_model(o.model, o.outside_links()); });
   begin_group(verb, kOutputGroup);
   verb.add_flag("--json", o.json, "Print the result as one JSON object");
   verb.add_flag("--quiet", o.quiet, "Print no progress and no summary, only errors");
@@ -409,6 +411,7 @@ ModelOptions model_options(const CommonOptions& o) {
   check_fixed_options(o);
   ModelOptions s;
   s.model = o.model_path;
+  s.outside_links = o.outside_links();
   s.dummy_weights = o.load_format == kDummyFormat;
   for (const std::string& mirror : o.mirrors) {
     if (!std::filesystem::is_directory(mirror))

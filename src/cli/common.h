@@ -34,6 +34,7 @@ inline constexpr std::array<std::string_view, 10> kLoadFormats{
 // Options as given; model_options() checks them together.
 struct CommonOptions {
   std::string model;                 // as given
+  bool allow_outside_links = false;  // in its directory
   bool pull = false;                 // fetch it where it is missing
   std::filesystem::path model_path;  // where it is (find_model), once the line has been parsed
   std::vector<std::string> mirrors;
@@ -73,9 +74,13 @@ struct CommonOptions {
   std::string log_level = "info";
   bool quiet = false;
   bool json = false;
+
+  io::OutsideLinks outside_links() const {
+    return allow_outside_links ? io::OutsideLinks::allowed : io::OutsideLinks::refused;
+  }
 };
 
-// MODEL, --json, --quiet, --log-level.
+// MODEL, --allow-outside-links, --json, --quiet, --log-level.
 void add_basic_options(CLI::App& verb, CommonOptions& options);
 // Adds --device; opens its backend: null for the CPU, whose threads are a Machine's. Error(usage)
 // for an unknown name, and where there is no such GPU.

@@ -36,7 +36,7 @@ void check_speculation(const GenerationOptions& o) {
 std::unique_ptr<Planner> open_draft(Planner& planner, const GenerationOptions& o) {
   if (!o.draft_model) return nullptr;
   ModelOptions options = planner.options();
-  options.model = find_model(*o.draft_model);
+  options.model = find_model(*o.draft_model, options.outside_links);
   options.mirrors.clear();
   options.dummy_weights = false;
   options.place.clear();

@@ -49,6 +49,7 @@ CachedModel cached(const std::string& text) {
 }
 
 const char* state_of(const CachedModel& model) {
+  if (!model.fault.empty()) return "damaged";
   return !model.missing.empty() ? "unfinished" : model.has_weights ? "complete" : "without weights";
 }
 
@@ -141,11 +142,11 @@ CLI::App* define(CLI::App& app, const char* name, const char* description, const
 }
 
 // Returns whether a name of the hub stands for nothing that is here as a whole.
-bool is_missing(const std::string& model) {
+bool is_missing(const std::string& model, io::OutsideLinks links) {
   std::error_code ignored;
   if (std::filesystem::exists(model, ignored) || !parse_hub_name(model)) return false;
   try {
-    find_model(model);
+    find_model(model, links);
     return false;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::refused) throw;
@@ -153,11 +154,11 @@ bool is_missing(const std::string& model) {
   }
 }
 
-void fetch_missing(const std::string& model, bool quiet, const std::stop_token& stop) {
-  if (!is_missing(model)) return;
+void fetch_missing(const std::string& model, const CommonOptions& o, const std::stop_token& stop) {
+  if (!is_missing(model, o.outside_links())) return;
   ModelVerbOptions wanted;
   wanted.name = model;
-  wanted.quiet = quiet;
+  wanted.quiet = o.quiet;
   fetch(wanted, stop);
 }
 
@@ -173,9 +174,9 @@ void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop,
           : "Fetch MODEL and the draft model first where they are missing, as sluice pull "
             "does");
   verb.parse_complete_callback([&o, draft, stop = std::move(stop)] {
-    if (o.pull) fetch_missing(o.model, o.quiet, stop);
-    o.model_path = find_model(o.model);
-    if (o.pull && draft != nullptr && *draft) fetch_missing(**draft, o.quiet, stop);
+    if (o.pull) fetch_missing(o.model, o, stop);
+    o.model_path = find_model(o.model, o.outside_links());
+    if (o.pull && draft != nullptr && *draft) fetch_missing(**draft, o, stop);
   });
   begin_group(verb, kOwnGroup);
 }

@@ -40,8 +40,8 @@ void render(const RenderOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   if (o.chat.messages.has_value() == o.jsonl.has_value())
     fail(ErrorKind::usage, "give the conversation as one of --messages or --jsonl");
-  ChatTemplate chat_template =
-      open_chat_template(o.chat, open_model(o.model_path)->chat_files(), o.model, stop);
+  ChatTemplate chat_template = open_chat_template(
+      o.chat, open_model({o.model_path, {}, o.outside_links()})->chat_files(), o.model, stop);
   if (o.jsonl) {
     const TemplateVariables variables = read_variables(o.chat, stop);
     each_line(*o.jsonl, stop, [&](const std::string& line, const std::string& where) {

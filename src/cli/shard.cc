@@ -60,16 +60,17 @@ class NewDirectory {
 
 // Copies the files of a directory of the hub that are no weights: tokenizer, templates, and last
 // the config, without which a directory is no model.
-void copy_other_files(const fs::path& from, NewDirectory& to) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
+void copy_other_files(const io::ModelDirectory& from, NewDirectory& to) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(from.path())) {
     const std::string type = entry.path().extension().string();
     const bool is_text = type == ".json" || type == ".txt" || type == ".jinja" || type == ".model";
     const bool is_index = entry.path().filename().string().ends_with(".index.json");
     const bool is_config = entry.path().filename() == kConfig;
     if (!entry.is_regular_file() || !is_text || is_index || is_config) continue;
-    fs::copy_file(entry.path(), to.file(entry.path().filename()));
+    const std::string name = entry.path().filename().string();
+    fs::copy_file(from.resolve(name), to.file(name));
   }
-  fs::copy_file(from / kConfig, to.file(kConfig));
+  fs::copy_file(from.resolve(kConfig), to.file(kConfig));
 }
 
 void run(const ShardOptions& o, const std::stop_token& stop) {
@@ -84,16 +85,16 @@ void run(const ShardOptions& o, const std::stop_token& stop) {
   Buffer block(ledger, Use::staging, "files", kBlock, Buffer::Touch::lazily);
   const int ranks = o.tensor_parallel_size;
   std::optional<io::GgufCheckpoint> gguf;
-  if (is_gguf) gguf = open_gguf_parts(o.model_path);
+  if (is_gguf) gguf = open_gguf_parts({o.model_path, o.outside_links()});
   NewDirectory out(o.out);
   try {
     for (int r = 0; r < ranks; ++r) {
-      Checkpoint checkpoint(o.model_path, {}, true, {r, ranks}, false, {});
+      Checkpoint checkpoint({o.model_path, {}, o.outside_links()}, true, {r, ranks}, false, {});
       write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr,
                           out.file(sharded_state_file(r, is_gguf)), block.bytes(), stop);
       log::info("rank {} of {} is written", r, ranks);
     }
-    if (!is_gguf) copy_other_files(o.model_path, out);
+    if (!is_gguf) copy_other_files({o.model_path, o.outside_links()}, out);
     out.complete();
   } catch (const fs::filesystem_error& e) {
     fail(ErrorKind::runtime, "{}: cannot be written: {}", o.out, e.code().message());

@@ -29,7 +29,8 @@ void check_one(int given, const char* names) {
 }
 
 Tokenizer load_tokenizer(const TokenizeOptions& o) {
-  std::optional<Tokenizer> tokenizer = open_model(o.model_path)->tokenizer();
+  std::optional<Tokenizer> tokenizer =
+      open_model({o.model_path, {}, o.outside_links()})->tokenizer();
   if (!tokenizer) fail(ErrorKind::refused, "{}", Tokenizer::missing(o.model));
   for (const std::string& w : tokenizer->warnings()) log::warning("{}", w);
   return *std::move(tokenizer);

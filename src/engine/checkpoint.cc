@@ -28,16 +28,13 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(const std::filesystem::path& path,
-                       const std::vector<std::filesystem::path>& mirrors, bool needs_head,
-                       Rank rank, bool dummy)
-    : Checkpoint(path, mirrors, needs_head, rank, dummy, {rank.rank, rank.size}) {}
+Checkpoint::Checkpoint(const ModelPlace& place, bool needs_head, Rank rank, bool dummy)
+    : Checkpoint(place, needs_head, rank, dummy, {rank.rank, rank.size}) {}
 
-Checkpoint::Checkpoint(const std::filesystem::path& path,
-                       const std::vector<std::filesystem::path>& mirrors, bool needs_head,
-                       Rank rank, bool dummy, io::OpeningRank files, const PartRequest& part)
-    : path_(path),
-      source_(open_model(path, mirrors, files)),
+Checkpoint::Checkpoint(const ModelPlace& place, bool needs_head, Rank rank, bool dummy,
+                       io::OpeningRank files, const PartRequest& part)
+    : path_(place.path),
+      source_(open_model(place, files)),
       model_(read_model(*source_)),
       index_(dummy ? dummy_index(*source_) : source_->index()) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);

@@ -19,13 +19,11 @@ namespace sluice {
 
 class Checkpoint {
  public:
-  // Headers only. `path` and `mirrors` as in open_model(), `needs_head` as of build_root(), `rank`:
-  // whose part of the model is built. `dummy`: weights as of dummy_index(). Throws Error(refused).
-  Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
-             bool needs_head, Rank rank = {}, bool dummy = false);
+  // Headers only. `place` as in open_model(), `needs_head` as of build_root(), `rank`: whose part
+  // of the model is built. `dummy`: weights as of dummy_index(). Throws Error(refused).
+  Checkpoint(const ModelPlace& place, bool needs_head, Rank rank = {}, bool dummy = false);
   // The same, of files that are whole, or for so many ranks as `files` says; a part of the model.
-  Checkpoint(const std::filesystem::path& path, const std::vector<std::filesystem::path>& mirrors,
-             bool needs_head, Rank rank, bool dummy, io::OpeningRank files,
+  Checkpoint(const ModelPlace& place, bool needs_head, Rank rank, bool dummy, io::OpeningRank files,
              const PartRequest& part = {});
 
   const std::filesystem::path& path() const { return path_; }

@@ -168,8 +168,8 @@ void LoadedModel::refill(const std::filesystem::path& model, const std::stop_tok
   const PlanLists lists = plan_lists(read_plan());
   Lease beside = machine_.ledger().lease(Place::host, Use::runtime, "headers of other weights",
                                          planner_.headers_bytes() + lists.plan + lists.making);
-  std::optional<Checkpoint> other(std::in_place, model, std::vector<std::filesystem::path>{},
-                                  planner_.options().needs_head);
+  const ModelPlace place(model, {}, planner_.options().outside_links);
+  std::optional<Checkpoint> other(std::in_place, place, planner_.options().needs_head);
   std::shared_ptr<const Placed> next = planner_.placed_instead(*placed_, *other);
   weights_.empty();
   machine_.ledger().begin_phase("load");

@@ -24,11 +24,12 @@ enum class DtypeChoice : uint8_t { automatic, bf16, f32 };
 struct ModelOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> mirrors;  // directories with some or all of its weight files
-  bool dummy_weights = false;                  // of `model` only the config counts
-  bool needs_head = true;                      // else a model without one makes embeddings
-  std::optional<std::string> memory;           // as given: "2GiB", "75%"; none: the free memory
-  std::shared_ptr<Backend> backend;            // computes the model; null: the CPU, as `isa` says
-  std::optional<std::string> device_memory;    // as `memory`, of a device with memory of its own
+  io::OutsideLinks outside_links = io::OutsideLinks::refused;
+  bool dummy_weights = false;                // of `model` only the config counts
+  bool needs_head = true;                    // else a model without one makes embeddings
+  std::optional<std::string> memory;         // as given: "2GiB", "75%"; none: the free memory
+  std::shared_ptr<Backend> backend;          // computes the model; null: the CPU, as `isa` says
+  std::optional<std::string> device_memory;  // as `memory`, of a device with memory of its own
   // Rows of a step up to which the CPU multiplies weights in host memory beside a device (0: it
   // never does); none: as the plan computes it from the machine's rates (src/plan/host_rows.h).
   std::optional<int64_t> cpu_rows;

@@ -65,7 +65,7 @@ void ModelWeights::fill_all(const FillOptions& options, LoadProgress& progress) 
                     load_options());
   report_ = {};
   residents_ = streamer.load_all(report_, progress, stop_);
-  for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, t.name(), t.stats);
+  for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, *t.tensor, t.stats);
   if (report_.fastest && report_.io.bytes_direct == report_.io.bytes_read)
     options_.read = *report_.fastest;
   // A measurement ends on each rank by itself, so that none may wait for another in it.

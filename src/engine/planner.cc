@@ -49,9 +49,9 @@ Planner::Planner(ModelOptions options, Planner* target) try
       stage_ranks_(ranks_of_stage(options_, group_)),
       own_machine_(target == nullptr ? std::make_unique<Machine>(options_, group_) : nullptr),
       machine_(target == nullptr ? *own_machine_ : target->machine_),
-      checkpoint_(options_.model, options_.mirrors, options_.needs_head, tensor_group().rank(),
-                  options_.dummy_weights, {tensor_group().rank().rank, tensor_group().rank().size},
-                  part_request()) {
+      checkpoint_({options_.model, options_.mirrors, options_.outside_links}, options_.needs_head,
+                  tensor_group().rank(), options_.dummy_weights,
+                  {tensor_group().rank().rank, tensor_group().rank().size}, part_request()) {
   for (const std::filesystem::path& directory : options_.spill.directories)
     spill_bytes_ = std::max(spill_bytes_, spill_limit(directory, options_.spill.limit));
   can_spill_ = !options_.spill.directories.empty() &&

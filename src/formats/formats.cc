@@ -101,8 +101,14 @@ void StoredFormats::read_small() {
   const std::vector<std::string> bytes = io::read_tensors(index_, tensors);
   std::span<const std::string> rest = bytes;
   for (const Small& s : small_) {
-    s.format->take_small(*s.matrix, rest.first(s.matrix->small.size()));
-    rest = rest.subspan(s.matrix->small.size());
+    const std::vector<const io::StoredTensor*>& small = s.matrix->small;
+    try {
+      s.format->take_small(*s.matrix, rest.first(small.size()));
+    } catch (const Error& e) {
+      const io::CheckpointFile& file = index_.files()[small.front()->file];
+      fail(e.kind(), "{}: {}", io::printable(file.path.string()), e.what());
+    }
+    rest = rest.subspan(small.size());
   }
   small_.clear();
 }

@@ -43,7 +43,9 @@ class Plain final : public StoredFormat {
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
-    const bool integers = wanted.piece.vector && is_integer_vector(codes.dtype);
+    // A table of choices may be stored as integers.
+    const bool integers =
+        wanted.piece.vector && wanted.piece.view.row > 0 && is_integer_vector(codes.dtype);
     if (!is_float_weight(codes.dtype) && !integers) {
       tensors.fault(fmt::format(
           "{} has dtype {}, which is not a type of weights (supported: BF16, F16, F32, F64)",

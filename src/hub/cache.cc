@@ -42,11 +42,12 @@ std::vector<std::string> files_of(const fs::path& snapshot) {
 }
 
 // The shards that the snapshot's index names and that are not here.
-std::vector<std::string> missing_shards(const fs::path& snapshot) {
+std::vector<std::string> missing_shards(const fs::path& snapshot, io::OutsideLinks links) {
   constexpr uint64_t kMostBytes = 256 * MiB;
   if (!fs::exists(snapshot / kWeightsIndex)) return {};
-  const io::ShardIndex index = io::parse_shard_index(
-      io::read_checkpoint_file(snapshot, kWeightsIndex, kMostBytes), kWeightsIndex);
+  const io::ModelDirectory directory(snapshot, links);
+  const io::ShardIndex index =
+      io::parse_shard_index(directory.read(kWeightsIndex, kMostBytes), kWeightsIndex);
   std::vector<std::string> missing;
   for (const io::Shard& shard : index.shards)
     if (!fs::exists(snapshot / shard.file)) missing.push_back(shard.file);
@@ -73,9 +74,14 @@ std::optional<std::string> commit_of(const fs::path& repository, const std::stri
   return commit;
 }
 
-CachedModel describe(HubName name, std::string commit, fs::path snapshot) {
+CachedModel describe(HubName name, std::string commit, fs::path snapshot, io::OutsideLinks links) {
   CachedModel model;
-  model.missing = missing_shards(snapshot);
+  try {
+    model.missing = missing_shards(snapshot, links);
+  } catch (const Error& e) {  // it can still be listed and removed
+    if (e.kind() != ErrorKind::refused) throw;
+    model.fault = e.what();
+  }
   model.files = files_of(snapshot);
   for (const std::string& file : model.files) {
     model.has_weights = model.has_weights || is_weights(file);
@@ -118,9 +124,16 @@ std::optional<HubName> name_of(const fs::path& repository) {
        name.text(), name.repository(), name.tag, name.text());
 }
 
+// The path of a file that the directory is opened by; only one that a user names may be a link to
+// anywhere.
+fs::path checked_path(const io::ModelDirectory& directory, const std::string& file) {
+  directory.resolve(file);
+  return directory.path() / file;
+}
+
 // Returns what the loaders open of a directory: itself, or the GGUF file in it where it has nothing
 // else.
-fs::path in_directory(const fs::path& directory) {
+fs::path in_directory(const fs::path& directory, io::OutsideLinks links) {
   std::error_code fault;
   if (!fs::is_directory(directory, fault) || fs::exists(directory / "config.json", fault))
     return directory;
@@ -134,7 +147,7 @@ fs::path in_directory(const fs::path& directory) {
   const std::vector<GgufChoice> choices = gguf_choices(files);
   if (choices.empty()) return directory;
   const std::optional<GgufChoice> choice = choose_gguf(choices, {});
-  if (choice) return directory / choice->file;
+  if (choice) return checked_path({directory, links}, choice->file);
   std::vector<std::string> names;
   for (const GgufChoice& each : choices) names.push_back(io::printable(each.file));
   fail(ErrorKind::refused, "{} has {} GGUF models; give one of its files: {}",
@@ -142,7 +155,8 @@ fs::path in_directory(const fs::path& directory) {
 }
 
 // Returns what the loaders open of a snapshot: itself, or a GGUF file in it.
-fs::path in_snapshot(const CachedModel& model) {
+fs::path in_snapshot(const CachedModel& model, io::OutsideLinks links) {
+  if (!model.fault.empty()) fail(ErrorKind::refused, "{}: {}", model.name.text(), model.fault);
   const HubName& name = model.name;
   const std::vector<GgufChoice> choices = gguf_choices(model.files);
   const bool plain =
@@ -165,7 +179,7 @@ fs::path in_snapshot(const CachedModel& model) {
   }
   const std::optional<GgufChoice> choice = choose_gguf(choices, name.tag);
   if (!choice) refuse_tag(name, choices);
-  return model.snapshot / choice->file;
+  return checked_path({model.snapshot, links}, choice->file);
 }
 
 }  // namespace
@@ -183,11 +197,12 @@ fs::path cached_repository(const fs::path& cache, const HubName& name) {
   return cache / (std::string(kPrefix) + name.owner + "--" + name.name);
 }
 
-std::optional<CachedModel> find_cached(const fs::path& cache, const HubName& name) {
+std::optional<CachedModel> find_cached(const fs::path& cache, const HubName& name,
+                                       io::OutsideLinks links) {
   const fs::path repository = cached_repository(cache, name);
   const std::optional<std::string> commit = commit_of(repository, name.revision);
   if (!commit) return std::nullopt;
-  return describe(name, *commit, repository / "snapshots" / *commit);
+  return describe(name, *commit, repository / "snapshots" / *commit, links);
 }
 
 std::vector<CachedModel> list_cached(const fs::path& cache) {
@@ -218,27 +233,27 @@ uint64_t remove_cached(const fs::path& cache, const HubName& name) {
   return bytes;
 }
 
-fs::path find_model(const std::string& text) {
+fs::path find_model(const std::string& text, io::OutsideLinks links) {
   const fs::path path = text;
   std::error_code fault;
   if (const auto name = name_of(path.lexically_normal().has_filename() ? path : path.parent_path());
       name && fs::is_directory(path / "snapshots", fault)) {
-    if (auto model = find_cached(path.lexically_normal().parent_path(), *name))
-      return in_snapshot(*model);
+    if (auto model = find_cached(path.lexically_normal().parent_path(), *name, links))
+      return in_snapshot(*model, links);
   }
-  if (fs::exists(path, fault)) return in_directory(path);
+  if (fs::exists(path, fault)) return in_directory(path, links);
   const std::optional<HubName> name = parse_hub_name(text);
   if (!name) return path;  // whoever opens it says what it must be
   const fs::path cache = hub_cache();
   if (cache.empty())
     fail(ErrorKind::refused,
          "{} is not a path, and no cache directory is set; set HF_HUB_CACHE to one", text);
-  const std::optional<CachedModel> model = find_cached(cache, *name);
+  const std::optional<CachedModel> model = find_cached(cache, *name, links);
   if (!model)
     fail(ErrorKind::refused,
          "{} is neither a path nor in the cache {}; fetch it with: sluice pull {}", text,
          cache.string(), name->text());
-  return in_snapshot(*model);
+  return in_snapshot(*model, links);
 }
 
 }  // namespace sluice

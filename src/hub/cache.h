@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "io/model_directory.h"
 #include "src/hub/name.h"
 
 namespace sluice {
@@ -28,13 +29,15 @@ struct CachedModel {
   std::vector<std::string> files;    // that are here, relative to the snapshot; sorted
   uint64_t bytes = 0;                // of them
   std::vector<std::string> missing;  // weight files that its index names and that are not here
+  std::string fault;                 // why the index cannot be read; empty: it can
   bool has_weights = false;
 };
 
 // Returns the repository's place in the cache, whether or not it is there.
 std::filesystem::path cached_repository(const std::filesystem::path& cache, const HubName& name);
-// nullopt: no snapshot of the revision is in the cache.
-std::optional<CachedModel> find_cached(const std::filesystem::path& cache, const HubName& name);
+// nullopt: no snapshot of the revision is in the cache. `links`: as of ModelDirectory.
+std::optional<CachedModel> find_cached(const std::filesystem::path& cache, const HubName& name,
+                                       io::OutsideLinks links = io::OutsideLinks::refused);
 // A model for each revision that a name stands for, sorted by name.
 std::vector<CachedModel> list_cached(const std::filesystem::path& cache);
 // Removes the repository with all its revisions. Returns the bytes removed [bytes].
@@ -44,6 +47,7 @@ uint64_t remove_cached(const std::filesystem::path& cache, const HubName& name);
 // snapshot that it names in the hub's cache. A directory of the cache stands for the snapshot of
 // its main branch, and a directory or snapshot without config.json for the GGUF file in it. Throws
 // Error(refused) that says what to type where the model, or a part of it, is missing.
-std::filesystem::path find_model(const std::string& text);
+std::filesystem::path find_model(const std::string& text,
+                                 io::OutsideLinks links = io::OutsideLinks::refused);
 
 }  // namespace sluice

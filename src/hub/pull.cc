@@ -363,6 +363,7 @@ CachedModel pull(const PullOptions& options, PullProgress& progress, const std::
   transfers.run();
   std::optional<CachedModel> model = find_cached(options.cache, options.name);
   check(model.has_value(), "a model that was fetched is in the cache");
+  if (!model->fault.empty()) fail(ErrorKind::refused, "{}", model->fault);
   return std::move(*model);
 }
 

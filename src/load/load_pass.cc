@@ -7,12 +7,12 @@
 
 namespace sluice {
 
-void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
+void refuse_damaged(const io::CheckpointIndex& index, const io::StoredTensor& tensor,
                     const EncodeStats& stats) {
   if (stats.not_finite == 0) return;
   index.refuse_changes();
-  fail(ErrorKind::refused, "{} holds {} NaN or infinite values: the checkpoint is damaged", tensor,
-       stats.not_finite);
+  fail(ErrorKind::refused, "{}: {} holds {} NaN or infinite values: the checkpoint is damaged",
+       io::printable(index.files()[tensor.file].path.string()), tensor.name, stats.not_finite);
 }
 
 LoadPass::LoadPass(std::vector<Fetch> order, Fetcher& fetcher, ReadPace& pace,

@@ -28,7 +28,7 @@ struct LoadProgress {
 
 // A NaN spreads to every logit: throws Error(refused) where there is one, or the Error of
 // CheckpointIndex::refuse_changes() where a changed file is the cause.
-void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
+void refuse_damaged(const io::CheckpointIndex& index, const io::StoredTensor& tensor,
                     const EncodeStats& stats);
 
 class LoadPass {

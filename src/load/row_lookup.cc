@@ -103,7 +103,7 @@ bool RowLookup::decode(const Fetch& fetch, const io::ReadResult& read, int64_t o
   fetcher_.encode(encoded, read);
   const auto finished = fetcher_.take_encoded(true);
   if (!finished) return false;
-  for (const ArrivedFetch& f : *finished) refuse_damaged(index_, tensor.stored->name, f.stats);
+  for (const ArrivedFetch& f : *finished) refuse_damaged(index_, *tensor.stored, f.stats);
   decode_row(encoded.tile, row, out);
   return true;
 }

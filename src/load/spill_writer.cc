@@ -85,7 +85,7 @@ void SpillWriter::write_rows(uint32_t tensor, int64_t first, int64_t rows,
   const EncodeStats stats =
       load(plan, {&weight, 1}, measured, window,
            w_.memory.subspan(window.ring_bytes + storage.size()).first(plan.row_amax.bytes()));
-  refuse_damaged(w_.index, w_.plan.tensors[tensor].stored->name, stats);
+  refuse_damaged(w_.index, *w_.plan.tensors[tensor].stored, stats);
   spill_.add({tensor, first, rows, 0},
              {.encoded = weight, .stats = stats, .amax = amax_.value_or(0)}, {});
 }

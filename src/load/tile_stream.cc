@@ -236,7 +236,7 @@ bool TileStream::take_encoded(bool block) {
   const auto encoded = fetcher_.take_encoded(block);
   if (!encoded) return false;
   for (const ArrivedFetch& f : *encoded) {
-    refuse_damaged(index_, plan_.tensors[f.fetch.move.tensor].stored->name, f.stats);
+    refuse_damaged(index_, *plan_.tensors[f.fetch.move.tensor].stored, f.stats);
     window_.encoded(f.read.tag, f.stats);
   }
   return true;

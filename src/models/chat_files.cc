@@ -57,7 +57,7 @@ const ChatTemplateText* ChatFiles::find(std::string_view name) const {
   return found == templates.end() ? nullptr : &*found;
 }
 
-ChatFiles read_chat_files(const fs::path& directory) {
+ChatFiles read_chat_files(const io::ModelDirectory& directory) {
   ChatFiles files;
   if (std::optional<std::string> text = read_text_file(directory, kTemplateFile))
     files.templates.push_back({"default", std::string(kTemplateFile), *std::move(text)});

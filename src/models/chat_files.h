@@ -26,7 +26,7 @@ struct ChatFiles {
 
 // chat_template.jinja counts before chat_template.json, and that before tokenizer_config.json.
 // Error(refused) that names the file and the fault.
-ChatFiles read_chat_files(const std::filesystem::path& directory);
+ChatFiles read_chat_files(const io::ModelDirectory& directory);
 // tokenizer.chat_template, tokenizer.chat_template.NAME, tokenizer.ggml.bos_token_id, ...
 ChatFiles gguf_chat_files(const io::GgufHeader& header);
 

@@ -35,8 +35,8 @@ constexpr auto kPoolings = std::to_array<PoolingName>({
     {"mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", Pooling::root_mean},
 });
 
-Json read_module_file(const fs::path& directory, const std::string& name) {
-  return parse_json(io::read_checkpoint_file(directory, name, kMostBytes), io::printable(name));
+Json read_module_file(const io::ModelDirectory& directory, const std::string& name) {
+  return parse_json(directory.read(name, kMostBytes), io::printable(name));
 }
 
 // "pooling_mode": "mean", or a list of such names, whose vectors are joined.
@@ -89,7 +89,7 @@ std::string class_of(const JsonFields& module) {
   return type.substr(type.rfind('.') + 1);
 }
 
-EmbeddingRules read_modules(const fs::path& directory) {
+EmbeddingRules read_modules(const io::ModelDirectory& directory) {
   const Json modules = read_module_file(directory, kModules);
   if (!modules.is_array()) fail(ErrorKind::refused, "{}: must be a list of modules", kModules);
   EmbeddingRules rules{.normalized = false};
@@ -118,9 +118,9 @@ EmbeddingRules read_modules(const fs::path& directory) {
 
 }  // namespace
 
-EmbeddingRules read_embedding_rules(const fs::path& directory) {
+EmbeddingRules read_embedding_rules(const io::ModelDirectory& directory) {
   std::error_code fault;
-  if (!fs::exists(directory / kModules, fault)) return {};
+  if (!fs::exists(directory.path() / kModules, fault)) return {};
   try {
     return read_modules(directory);
   } catch (const Error& e) {  // the model can still write

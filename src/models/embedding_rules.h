@@ -28,7 +28,7 @@ struct EmbeddingRules {
 
 // Reads modules.json, and the files that it names, as sentence-transformers writes them; the
 // defaults where there is none.
-EmbeddingRules read_embedding_rules(const std::filesystem::path& directory);
+EmbeddingRules read_embedding_rules(const io::ModelDirectory& directory);
 // ARCHITECTURE.pooling_type.
 EmbeddingRules gguf_embedding_rules(const io::GgufHeader& header, const std::string& architecture);
 

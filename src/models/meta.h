@@ -14,7 +14,7 @@ namespace sluice {
 bool is_meta_model(const std::filesystem::path& directory);
 
 // `files` reads all that is not special of the directory.
-std::unique_ptr<ModelSource> open_meta_model(std::filesystem::path directory,
+std::unique_ptr<ModelSource> open_meta_model(io::ModelDirectory directory,
                                              std::unique_ptr<ModelSource> files);
 
 }  // namespace sluice

@@ -91,7 +91,7 @@ Json scaled_rope(const JsonFields& params) {
 
 class MetaSource : public ModelSource {
  public:
-  MetaSource(fs::path directory, std::unique_ptr<ModelSource> files)
+  MetaSource(io::ModelDirectory directory, std::unique_ptr<ModelSource> files)
       : directory_(std::move(directory)), files_(std::move(files)), stored_(files_->index()) {}
 
   std::string_view config_name() const override { return kParams; }
@@ -106,7 +106,7 @@ class MetaSource : public ModelSource {
  private:
   int64_t vocabulary(const JsonFields& params) const;
 
-  fs::path directory_;
+  io::ModelDirectory directory_;
   std::unique_ptr<ModelSource> files_;
   io::CheckpointIndex stored_;
 };
@@ -126,7 +126,7 @@ int64_t MetaSource::vocabulary(const JsonFields& params) const {
 Json MetaSource::config() const {
   constexpr uint64_t most_bytes = 1 * MiB;
   constexpr int64_t kMost = int64_t{1} << 30;
-  const Json json = parse_json(io::read_checkpoint_file(directory_, kParams, most_bytes), kParams);
+  const Json json = parse_json(directory_.read(kParams, most_bytes), kParams);
   const JsonFields params(json, kParams);
   refuse_keys_of_others(params);
   const bool mistral = params.has("hidden_dim");
@@ -180,7 +180,7 @@ bool is_meta_model(const fs::path& directory) {
          fs::exists(directory / kParams, fault);
 }
 
-std::unique_ptr<ModelSource> open_meta_model(fs::path directory,
+std::unique_ptr<ModelSource> open_meta_model(io::ModelDirectory directory,
                                              std::unique_ptr<ModelSource> files) {
   return std::make_unique<MetaSource>(std::move(directory), std::move(files));
 }

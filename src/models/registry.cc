@@ -380,6 +380,27 @@ void divide_experts(DecoderSpec& spec, Rank rank, const io::CheckpointIndex* ind
          rank.size);
 }
 
+// Refuses more layers than there are tensors, or more experts than rows of tensors: each costs
+// memory before it is seen that its weights are missing.
+void check_counts(const Model& model, const io::CheckpointIndex& index) {
+  constexpr int64_t kFewModules = 256;
+  const auto layers = static_cast<int64_t>(model.spec.layers.size());
+  int64_t modules = layers, tensors = std::ssize(index.tensors()), rows = 0;
+  for (const size_t kind : model.spec.layers)
+    for (const MlpBranch& mlp : model.spec.kinds[kind].mlps)
+      modules += mlp.experts ? mlp.experts->count : 0;
+  if (modules <= kFewModules) return;
+  for (const io::StoredTensor& tensor : index.tensors())
+    rows += tensor.shape.size() > 0 ? tensor.shape[0] : 1;
+  for (const io::AbsentTensors& absent : index.absent()) tensors += std::ssize(absent.names);
+  if (layers <= tensors && modules <= rows * index.ranks()) return;
+  for (const io::AbsentTensors& absent : index.absent()) index.refuse_absent(absent.names.front());
+  fail(ErrorKind::refused,
+       "{}: num_hidden_layers is {}, with {} experts in all; the checkpoint's {} tensors are too "
+       "few",
+       model.files.config_name, layers, modules - layers, tensors);
+}
+
 }  // namespace
 
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head,
@@ -400,6 +421,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
     choose_embeddings(model.spec, *index);
     if (!needs_head) leave_out_head(model.spec, *index);
     choose_expert_layout(model.spec, *index);
+    check_counts(model, *index);
   }
   model.ignorable.insert(model.ignorable.end(), model.spec.ignorable.begin(),
                          model.spec.ignorable.end());

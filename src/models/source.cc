@@ -25,13 +25,14 @@ constexpr const char* kGeneration = "generation_config.json";
 // A directory as the hub has it.
 class DirectorySource : public ModelSource {
  public:
-  DirectorySource(fs::path directory, std::span<const fs::path> mirrors, io::OpeningRank rank)
+  DirectorySource(io::ModelDirectory directory, std::span<const fs::path> mirrors,
+                  io::OpeningRank rank)
       : directory_(std::move(directory)), mirrors_(mirrors.begin(), mirrors.end()), rank_(rank) {}
 
   std::string_view config_name() const override { return kConfig; }
   Json config() const override { return settled_config(); }
   std::optional<Json> generation_config() const override {
-    if (!is_there(directory_ / kGeneration)) return std::nullopt;
+    if (!has(kGeneration)) return std::nullopt;
     return read_json(kGeneration);
   }
   io::CheckpointIndex index() const override {
@@ -55,18 +56,19 @@ class DirectorySource : public ModelSource {
     if (config_) return *config_;
     Json config = read_json(kConfig);
     settle_quantization_config(config, [this](const char* file) -> std::optional<Json> {
-      if (!is_there(directory_ / file)) return std::nullopt;
+      if (!has(file)) return std::nullopt;
       return read_json(file);
     });
     return config_.emplace(std::move(config));
   }
-  bool is_of_mlx() const { return is_there(directory_ / kConfig) && is_mlx(settled_config()); }
+  bool is_of_mlx() const { return has(kConfig) && is_mlx(settled_config()); }
+  bool has(const char* name) const { return is_there(directory_.path() / name); }
   Json read_json(const char* name) const {
     constexpr uint64_t kMaxBytes = 16 * MiB;
-    return parse_json(io::read_checkpoint_file(directory_, name, kMaxBytes), name);
+    return parse_json(directory_.read(name, kMaxBytes), name);
   }
 
-  fs::path directory_;
+  io::ModelDirectory directory_;
   std::vector<fs::path> mirrors_;
   io::OpeningRank rank_;
   mutable std::optional<Json> config_;
@@ -93,17 +95,18 @@ class DirectorySource : public ModelSource {
 
 }  // namespace
 
-std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors,
-                                        io::OpeningRank rank) {
+std::unique_ptr<ModelSource> open_model(const ModelPlace& place, io::OpeningRank rank) {
+  const fs::path& model = place.path;
   std::error_code fault;
   if (fs::is_directory(model, fault)) {
-    if (const fs::path own = io::rank_gguf(model, rank); !own.empty())
-      return open_gguf_model(own, mirrors, rank.ranks);
-    auto files = std::make_unique<DirectorySource>(model, mirrors, rank);
-    if (is_meta_model(model)) return open_meta_model(model, std::move(files));
+    const io::ModelDirectory directory(model, place.outside_links);
+    if (const std::string file = io::rank_gguf(model, rank); !file.empty())
+      return open_gguf_model({directory, file}, place.mirrors, rank.ranks);
+    auto files = std::make_unique<DirectorySource>(directory, place.mirrors, rank);
+    if (is_meta_model(model)) return open_meta_model(directory, std::move(files));
     return files;
   }
-  if (io::is_gguf(model)) return open_gguf_model(model, mirrors);
+  if (io::is_gguf(model)) return open_gguf_model({model, place.outside_links}, place.mirrors);
   refuse_path(model);
 }
 

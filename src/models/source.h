@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/checkpoint/index.h"
@@ -67,11 +68,20 @@ class ModelSource {
   virtual EmbeddingRules embedding_rules() const = 0;
 };
 
-// `model` is a directory as the hub has it, or as Meta has it (meta.h), or a GGUF file, any of
-// several that belong together. `mirrors` are directories with copies of weight files
-// (io/checkpoint/index.h). `rank` opens it, of a model on several.
-std::unique_ptr<ModelSource> open_model(const std::filesystem::path& model,
-                                        std::span<const std::filesystem::path> mirrors = {},
-                                        io::OpeningRank rank = {});
+// A model as the user names it.
+struct ModelPlace {
+  ModelPlace(std::filesystem::path model, std::vector<std::filesystem::path> copies = {},
+             io::OutsideLinks links = io::OutsideLinks::refused)
+      : path(std::move(model)), mirrors(std::move(copies)), outside_links(links) {}
+
+  // A directory as the hub has it, or as Meta has it (meta.h), or a GGUF file, any of several that
+  // belong together.
+  std::filesystem::path path;
+  std::vector<std::filesystem::path> mirrors;  // with copies of files (io/checkpoint/index.h)
+  io::OutsideLinks outside_links;
+};
+
+// `rank` opens it, of a model on several.
+std::unique_ptr<ModelSource> open_model(const ModelPlace& place, io::OpeningRank rank = {});
 
 }  // namespace sluice

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "io/model_directory.h"
 #include "src/text/added_tokens.h"
 #include "src/text/bpe.h"
 #include "src/text/decoder.h"
@@ -31,9 +32,9 @@ class Tokenizer {
   // the bos and eos tokens. Without a tokenizer.json it reads tekken.json, tokenizer.model,
   // tiktoken.model or *.tiktoken, with the config's special tokens. Throws Error(refused), which
   // begins with the file's name.
-  static Tokenizer load(const std::filesystem::path& directory);
+  static Tokenizer load(const io::ModelDirectory& directory);
   // Returns whether the directory has one of these files.
-  static bool is_in(const std::filesystem::path& directory);
+  static bool is_in(const io::ModelDirectory& directory);
   // Says that `model`, a directory or a GGUF file, has none, and what would be one.
   static std::string missing(const std::filesystem::path& model);
   // Loads a tokenizer from another format; `config` stands for tokenizer_config.json.

@@ -22,7 +22,7 @@ constexpr std::string_view kTekken = "tekken.json";
 constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
 
 // tokenizer_config.json, with what was in files of its own before 2024.
-Json read_config(const fs::path& directory) {
+Json read_config(const io::ModelDirectory& directory) {
   constexpr const char* kDecoder = "added_tokens_decoder";
   Json config = read_json_file(directory, kTokenizerConfig);
   const Json special = read_json_file(directory, "special_tokens_map.json");
@@ -37,7 +37,7 @@ Json read_config(const fs::path& directory) {
 }
 
 // The names of the bos and eos tokens, which older files have beside tokenizer_config.json only.
-void add_special_names(const fs::path& directory, Json& config) {
+void add_special_names(const io::ModelDirectory& directory, Json& config) {
   constexpr std::array kNames{"bos_token", "eos_token"};
   if (config.contains("added_tokens_decoder")) return;
   if (std::ranges::all_of(kNames, [&](const char* name) { return config.contains(name); })) return;
@@ -57,8 +57,8 @@ std::vector<std::string> names_in(const fs::path& directory) {
 }
 
 // The file that the tokenizer is made from, the first of those that we know.
-std::optional<std::string> find_file(const fs::path& directory) {
-  const std::vector<std::string> names = names_in(directory);
+std::optional<std::string> find_file(const io::ModelDirectory& directory) {
+  const std::vector<std::string> names = names_in(directory.path());
   for (std::string_view known : {kTokenizerFile, kTekken, std::string_view("tokenizer.model"),
                                  std::string_view("tiktoken.model")})
     if (std::ranges::binary_search(names, known)) return std::string(known);
@@ -99,7 +99,9 @@ TokenizerFile convert(const std::string& name, const std::string& bytes, Json& c
 
 }  // namespace
 
-bool Tokenizer::is_in(const fs::path& directory) { return find_file(directory).has_value(); }
+bool Tokenizer::is_in(const io::ModelDirectory& directory) {
+  return find_file(directory).has_value();
+}
 
 std::string Tokenizer::missing(const fs::path& model) {
   return fmt::format(
@@ -108,10 +110,10 @@ std::string Tokenizer::missing(const fs::path& model) {
       model.string());
 }
 
-Tokenizer Tokenizer::load(const fs::path& directory) {
+Tokenizer Tokenizer::load(const io::ModelDirectory& directory) {
   const std::string name = find_file(directory).value_or(std::string(kTokenizerFile));
   std::optional<std::string> bytes = read_text_file(directory, name);
-  if (!bytes) fail(ErrorKind::refused, "{}", missing(directory));
+  if (!bytes) fail(ErrorKind::refused, "{}", missing(directory.path()));
   if (name == kTokenizerFile) {
     TokenizerFile file = parse_tokenizer_file(*bytes);
     bytes.reset();

@@ -123,16 +123,16 @@ void TokenizerFile::need_vocabulary() const {
     fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kTokenizerFile);
 }
 
-std::optional<std::string> read_text_file(const std::filesystem::path& directory,
+std::optional<std::string> read_text_file(const io::ModelDirectory& directory,
                                           std::string_view name) {
   std::error_code ignored;
-  if (!std::filesystem::exists(std::filesystem::symlink_status(directory / name, ignored))) {
+  if (!std::filesystem::exists(std::filesystem::symlink_status(directory.path() / name, ignored))) {
     return std::nullopt;
   }
-  return io::read_checkpoint_file(directory, name, kMaxFileBytes);
+  return directory.read(name, kMaxFileBytes);
 }
 
-Json read_json_file(const std::filesystem::path& directory, std::string_view name) {
+Json read_json_file(const io::ModelDirectory& directory, std::string_view name) {
   const std::optional<std::string> text = read_text_file(directory, name);
   Json json = text ? parse_json(*text, name) : Json::object();
   JsonFields(json, std::string(name));  // refuses what is no object

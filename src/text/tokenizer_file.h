@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/model_directory.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/text/string_list.h"
@@ -61,11 +62,11 @@ Json parse_large_json(std::string_view json, std::string_view file, Take take) {
   }
 }
 
-// The text of `directory`/`name`; nullopt when there is none. Errors as io::read_checkpoint_file.
-std::optional<std::string> read_text_file(const std::filesystem::path& directory,
+// The text of `directory`/`name`; nullopt when there is none. Errors as ModelDirectory::read.
+std::optional<std::string> read_text_file(const io::ModelDirectory& directory,
                                           std::string_view name);
 // The JSON object in `directory`/`name`; an empty one when there is no file.
-Json read_json_file(const std::filesystem::path& directory, std::string_view name);
+Json read_json_file(const io::ModelDirectory& directory, std::string_view name);
 
 // Throws Error(refused), which begins "tokenizer.json: ".
 TokenizerFile parse_tokenizer_file(const std::string& json);

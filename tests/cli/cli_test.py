@@ -2,11 +2,13 @@
 """The sluice binary as users and scripts meet it: results, exit statuses, sentences."""
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 import unittest
+import unittest.mock
 
 from checkpoints import read_floats
 from program import ALL, BRIEF, DEMO, HANGS, IN_PROCESS, ORACLE, SANITIZED, SLOW, SLUICE, SOURCE, Case, in_turn, run_json, sluice
@@ -229,6 +231,22 @@ class UsageTest(Case):
         self.assert_fails(3, "config.json", "run", self.path, "-p", "x")
         self.assert_fails(3, f"neither a directory nor a GGUF file; give its directory, {DEMO}", "run", DEMO / "config.json",
                           "-p", "x")
+
+    def test_links_out_of_the_model_need_an_option(self):
+        model = self.path / "model"
+        verbs = {"tokenizer.json": ("tokenize", model, "--text", "In the beginning"),
+                 "model-00001-of-00003.safetensors": ("inspect", model),
+                 "config.json": ("plan", model)}
+        shutil.copytree(DEMO, model)
+        for name, words in verbs.items():
+            with self.subTest(name):
+                shutil.move(model / name, self.path / name)
+                (model / name).symlink_to(self.path / name)
+                reason = f"model/{name}: a symbolic link leads to {self.path / name}, which is outside of the model's directory"
+                self.assert_fails(3, reason, *words)
+                self.assertEqual(sluice(*words, "--allow-outside-links").returncode, 0)
+        with unittest.mock.patch.dict(os.environ, SLUICE_ALLOW_OUTSIDE_LINKS="true"):
+            self.assertEqual(sluice("inspect", model).returncode, 0)
 
     def test_half_downloaded_model(self):
         for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "model-00001-of-00003.safetensors"):

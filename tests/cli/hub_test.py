@@ -89,6 +89,18 @@ class HubTest(Case):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.expect_whole()
 
+    def test_a_damaged_model_is_listed_and_can_be_removed(self):
+        snapshot = self.repository / "snapshots" / COMMIT
+        snapshot.mkdir(parents=True)
+        (snapshot / "model.safetensors.index.json").write_text("{")
+        listed = json.loads(self.call("list", "--json").stdout)["models"]
+        self.assertEqual([(m["name"], m["state"]) for m in listed], [(f"acme/tiny@{COMMIT}", "damaged")])
+        result = self.call("run", f"acme/tiny@{COMMIT}", "-p", "Anne")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("model.safetensors.index.json: not valid JSON", result.stderr)
+        self.assertEqual(self.call("rm", f"acme/tiny@{COMMIT}").returncode, 0)
+        self.assertFalse(self.repository.exists())
+
     def test_the_draft_model_is_fetched_too(self):
         self.hub()
         run = ("run", DEMO, "-p", "Anne", "-n", "4", "--quiet", "--draft-model", "acme/tiny")

@@ -11,6 +11,7 @@
 #include "quant/encode.h"
 #include "quant/groups.h"
 #include "tests/engine/in_memory.h"
+#include "tests/engine/placed.h"
 
 namespace sluice {
 namespace {

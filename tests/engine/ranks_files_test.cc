@@ -22,7 +22,7 @@ std::optional<Error> cut_files(const fs::path& model, int size, const fs::path& 
   if (is_gguf) gguf = open_gguf_parts(model);
   try {
     for (int r = 0; r < size; ++r) {
-      Checkpoint checkpoint(model, {}, true, {r, size}, false, {});
+      Checkpoint checkpoint(model, true, {r, size}, false, {});
       write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr,
                           to / sharded_state_file(r, is_gguf), block.bytes(), {});
     }
@@ -132,13 +132,13 @@ TEST(RanksOwnFiles, AreForSoManyRanks) {
   const test::TempDir dir;
   ASSERT_FALSE(cut_files(test::bundled_model("llama_rope_dynamic"), 2, dir.path()));
   try {
-    Checkpoint checkpoint(dir.path(), {}, true);
+    Checkpoint checkpoint(dir.path(), true);
     FAIL();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("is cut for 2 ranks"), std::string::npos) << e.what();
   }
   fs::rename(dir / "model-rank-0-part-0.safetensors", dir / "elsewhere");
-  const Checkpoint second(dir.path(), {}, true, {1, 2});  // on a host that has no other rank's
+  const Checkpoint second(dir.path(), true, {1, 2});  // on a host that has no other rank's
   EXPECT_EQ(second.index().files().size(), 1U);
   const auto fault = test::try_ranks(dir.path(), 4, {}, [](test::OnRank&) { FAIL(); });
   ASSERT_TRUE(fault);

@@ -168,5 +168,34 @@ TEST(RowFormats, WhatFitsIsAMatrixAndWhatDoesNotIsAFault) {
   }
 }
 
+TEST(RowFormats, AFaultOfASmallTensorNamesItsFile) {
+  for (Stored stored : all_formats()) {
+    TinyTensor& last = stored.tensors.back();
+    if (!last.name.ends_with("nf4")) continue;
+    last.bytes.assign(last.bytes.size(), '7');
+    const std::string fault = fault_of(stored);
+    EXPECT_NE(fault.find("model.safetensors: " + last.name), std::string::npos) << fault;
+  }
+}
+
+TEST(RowFormats, IntegersAreNoNumbersOfANorm) {
+  const test::TempDir dir;
+  const Json config = test::tiny_config();
+  test::write_checkpoint(dir.path(), config, {tensor("a.weight", {4, 2}, "I64")}, 1);
+  const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+  StoredFormats formats(config, index);
+  for (int64_t row : {0, 2}) {  // a norm's weight, or a table of choices, as a vector
+    Piece piece;
+    piece.source = "a.weight";
+    piece.rows = 1;
+    piece.cols = 8;
+    piece.vector = true;
+    piece.view.row = row;
+    std::vector<std::string> faults;
+    formats.describe(formats.find(piece), {piece, 8, Shape{4, 2}, "config.json"}, faults);
+    EXPECT_EQ(faults.empty(), row > 0);
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -310,6 +310,20 @@ def archives():
         yield b"z" + blob
 
 
+def checkpoints():
+    """Configs of stored formats with the tensors that belong to them, whose small ones have their bytes."""
+    most_text, most_bytes = 40, 400
+    for config in sorted(path for place in (DATA, SHARED) for path in place.glob("formats/*/config.json")):
+        lines = []
+        for path in sorted(config.parent.glob("model*.safetensors")):
+            for name, (dtype, shape, data) in containers.read_safetensors(path).items():
+                line = f"{name} {dtype} {'x'.join(map(str, shape))}".encode()
+                has_text = len(data) <= (most_bytes if "quant_state" in name else most_text) and b"\n" not in data
+                lines.append(line + b" =" + data if has_text else line)
+        if lines:
+            yield joined(config.read_bytes(), b"\n".join(lines))
+
+
 def pickles():
     tensors = small_tensors()
     for turned in ((), ("a.weight",)):
@@ -326,6 +340,7 @@ SEEDS = {
     "archive": archives,
     "batch": batches,
     "chat_template": chat_templates,
+    "checkpoint": checkpoints,
     "completion": completions,
     "config": lambda: list(files("**/config.json")) + [
         joined(blob, '{"eos_token_id": [1, 2]}') for blob in files("models/*/config.json")],

@@ -59,42 +59,6 @@ TEST(ReadSmallFile, LeavesNoPageCacheBehind) {
   EXPECT_EQ(cached_pages(dir / "a"), 0u);
 }
 
-TEST(ResolveLinks, FollowsThemAnywhere) {
-  TempDir dir;
-  fs::create_directories(dir / "model/sub");
-  fs::create_directories(dir / "disk/blobs");
-  test::write_file(dir / "model/real", "x");
-  test::write_file(dir / "disk/blobs/feed", "blob");
-  fs::create_symlink("../real", dir / "model/sub/inner");
-  fs::create_symlink("../disk/blobs/feed", dir / "model/outer");
-  fs::create_symlink("loop", dir / "model/loop");
-  fs::create_directory_symlink("model", dir / "alias");
-
-  fs::path real = fs::canonical(dir / "model/real");
-  EXPECT_EQ(resolve_links(dir / "model", "real"), real);
-  EXPECT_EQ(resolve_links(dir / "model", "sub/inner"), real);
-  EXPECT_EQ(resolve_links(dir / "alias", "real"), real);
-  EXPECT_EQ(read_checkpoint_file(dir / "model", "outer", 100), "blob");
-  for (const char* name : {"loop", "absent"}) {
-    EXPECT_THAT(error_of(ErrorKind::refused, [&] { resolve_links(dir / "model", name); }),
-                HasSubstr(name));
-  }
-}
-
-TEST(ResolveLinks, LeadToRegularFilesOnly) {
-  TempDir dir;
-  ASSERT_EQ(mkfifo((dir / "fifo").c_str(), 0600), 0);
-  fs::create_symlink("fifo", dir / "to_fifo");
-  fs::create_symlink("/dev/zero", dir / "to_device");
-  fs::create_directory_symlink(".", dir / "to_directory");
-  auto refusal = [&](const char* name) {
-    return error_of(ErrorKind::refused, [&] { read_checkpoint_file(dir.path(), name, 100); });
-  };
-  EXPECT_THAT(refusal("to_fifo"), HasSubstr("FIFO"));
-  EXPECT_THAT(refusal("to_device"), HasSubstr("is a device"));
-  EXPECT_THAT(refusal("to_directory"), HasSubstr("is a directory"));
-}
-
 TEST(Printable, IsSafeAndShort) {
   EXPECT_EQ(printable("a.b c"), "a.b c");
   EXPECT_EQ(printable(std::string_view("a\0b\n\x1b[2J\x7f", 9)), "a?b??[2J?");

@@ -173,20 +173,40 @@ TEST(OpenCheckpoint, RefusesPathsOutsideWithoutOpening) {
   }
 }
 
-TEST(OpenCheckpoint, FollowsLinks) {
+TEST(OpenCheckpoint, FollowsLinksWithinItsDirectories) {
   TempDir dir;
   write_sharded(dir / "model", R"({"x":"a","y":"b"})");
-  fs::rename(dir / "model/b", dir / "outside");
-  fs::create_symlink("../outside", dir / "model/b");
+  fs::rename(dir / "model/b", dir / "model/other");
+  fs::create_symlink("other", dir / "model/b");
   CheckpointIndex index = open_checkpoint(dir / "model");
-  EXPECT_EQ(index.files()[1].path, fs::canonical(dir / "outside"));
+  EXPECT_EQ(index.files()[1].path, fs::canonical(dir / "model/other"));
   EXPECT_EQ(index.files()[1].name, "b");
 
-  write_file(dir / "outside", "no tensors");
-  EXPECT_THAT(refusal(dir / "model"), AllOf(HasSubstr("b (a link to"), HasSubstr("outside")));
+  write_file(dir / "model/other", "no tensors");
+  EXPECT_THAT(refusal(dir / "model"), AllOf(HasSubstr("b (a link to"), HasSubstr("other")));
   fs::remove(dir / "model/b");
   fs::create_symlink("b", dir / "model/b");
   EXPECT_THAT(refusal(dir / "model"), AllOf(HasSubstr("model/b"), HasSubstr("symbolic links")));
+}
+
+TEST(OpenCheckpoint, RefusesLinksThatLeadOut) {
+  TempDir dir;
+  write_sharded(dir / "model", R"({"x":"a","y":"b"})");
+  fs::create_directory(dir / "disk");
+  fs::rename(dir / "model/b", dir / "disk/b");
+  fs::create_symlink("../disk/b", dir / "model/b");
+  EXPECT_THAT(refusal(dir / "model"),
+              AllOf(HasSubstr("model/b"), HasSubstr("disk/b"), HasSubstr("--allow-outside-links")));
+  EXPECT_EQ(open_checkpoint({dir / "model", OutsideLinks::allowed}).files()[1].name, "b");
+
+  // The same holds for each mirror.
+  fs::remove(dir / "model/b");
+  fs::create_directory(dir / "mirror");
+  fs::create_symlink("../disk/b", dir / "mirror/b");
+  const std::vector<fs::path> mirrors{dir / "mirror"};
+  EXPECT_THAT(error_of(ErrorKind::refused, [&] { open_checkpoint(dir / "model", mirrors); }),
+              HasSubstr("mirror/b"));
+  EXPECT_EQ(open_checkpoint({dir / "model", OutsideLinks::allowed}, mirrors).files()[1].name, "b");
 }
 
 TEST(OpenCheckpoint, ReadsTheHubCache) {
@@ -196,10 +216,6 @@ TEST(OpenCheckpoint, ReadsTheHubCache) {
   fs::create_directories(dir / "models--a--b/blobs");
   write_file(dir / "models--a--b/blobs/feed", one_tensor("x"));
   fs::create_symlink("../../blobs/feed", snapshot / kSingle);
-  EXPECT_NE(open_checkpoint(snapshot).find("x"), nullptr);
-  // Its blobs on another disk.
-  fs::rename(dir / "models--a--b/blobs", dir / "disk");
-  fs::create_directory_symlink("../disk", dir / "models--a--b/blobs");
   EXPECT_NE(open_checkpoint(snapshot).find("x"), nullptr);
 
   fs::rename(dir / "models--a--b/blobs/feed", dir / "models--a--b/blobs/feed.incomplete");

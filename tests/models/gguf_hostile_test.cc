@@ -31,7 +31,7 @@ GgufBuilder two_layers(const std::string& architecture, const std::vector<int32_
 
 std::string hostile_refusal(const std::filesystem::path& path, io::OpeningRank rank) {
   try {
-    read_model(*open_model(path, {}, rank));
+    read_model(*open_model(path, rank));
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::refused) << e.what();
     return e.what();
@@ -69,6 +69,18 @@ TEST(GgufHostile, CutFilesWithAnotherConfigAreRefused) {
   GgufBuilder factors = two_layers("gemma4", {1, 1});
   factors.tensor("rope_freqs.weight", {2}, kFloats, std::string(8, '1'));
   EXPECT_THAT(refusal_of(factors, 2), HasSubstr("factors of rotary frequencies that no layer"));
+}
+
+TEST(GgufHostile, ATablesRowsAreTheVocabularyWhateverUnitDimensionsItHas) {
+  const TempDir dir;
+  for (const std::vector<uint64_t>& dims : {std::vector<uint64_t>{8, 10}, {8, 10, 1}}) {
+    GgufBuilder b;
+    b.string("general.architecture", "llama").number("llama.block_count", uint32_t{1});
+    b.tensor("token_embd.weight", dims, kFloats, std::string(320, 'e'));
+    test::write_file(dir / "model.gguf", b.build());
+    const Json config = open_model(dir / "model.gguf")->config();
+    EXPECT_EQ(config.value("vocab_size", 0), 10);
+  }
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(Dummy, ModelsOfAllFamiliesTakeAsManyElementsAsTheirFilesHave) {
   for (const auto& entry : fs::directory_iterator(test::source_dir() / "tests/data/models")) {
     if (!fs::exists(entry.path() / "config.json")) continue;
     SCOPED_TRACE(entry.path().filename().string());
-    const std::unique_ptr<ModelSource> source = open_model(entry.path(), {});
+    const std::unique_ptr<ModelSource> source = open_model(entry.path());
     const io::CheckpointIndex dummy = dummy_index(*source);
     EXPECT_EQ(bound_elements(entry.path(), dummy), bound_elements(entry.path(), source->index()));
     ++models;
@@ -74,7 +74,7 @@ TEST(Dummy, AQuantizedConfigIsRefused) {
   config["quantization_config"] = {{"quant_method", "fp8"}};
   test::write_file(dir.path() / "config.json", config.dump());
   try {
-    dummy_index(*open_model(dir.path(), {}));
+    dummy_index(*open_model(dir.path()));
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::refused);

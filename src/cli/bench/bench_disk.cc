@@ -46,7 +46,7 @@ std::optional<io::ReadShape> best_shape(const io::DiskBandwidth& result) {
 void run(const CommonOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   const std::shared_ptr<Backend> gpu = open_device(o);
-  io::CheckpointIndex index = open_model(o.model_path)->index();
+  io::CheckpointIndex index = open_model({o.model_path, {}, o.outside_links()})->index();
   Ledger ledger;
   Buffer staging(ledger, Use::staging, "disk bench", 64 * MiB, Buffer::Touch::now);
   constexpr uint64_t kOfSetting = GiB;

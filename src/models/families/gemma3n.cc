@@ -137,7 +137,12 @@ void add_altup(const JsonFields& c, DecoderSpec& spec) {
 
 void add_layer_inputs(const JsonFields& c, DecoderSpec& spec, LayerSpec& layer) {
   const int64_t width = read_size(c, "hidden_size_per_layer_input", 256);
+  constexpr int64_t kMostWithoutRows = 4096;  // tokens; each is a piece of its own
   const int64_t rows = read_size(c, "vocab_size_per_layer_input", 262144, kMaxVocab);
+  if (spec.vocab_size - rows > kMostWithoutRows)
+    fail(ErrorKind::refused,
+         "{}: vocab_size_per_layer_input is {}, but must be at most {} below vocab_size, {}",
+         c.where(), rows, kMostWithoutRows, spec.vocab_size);
   spec.layer_inputs = {.table = "model.embed_tokens_per_layer",
                        .projection = "model.per_layer_model_projection",
                        .norm = {"model.per_layer_projection_norm", spec.norm.params},

@@ -17,12 +17,12 @@
 namespace sluice {
 
 // `ranks`: for which it is cut, so that it has one rank's parts.
-std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path,
+std::unique_ptr<ModelSource> open_gguf_model(const io::ModelFile& file,
                                              std::span<const std::filesystem::path> mirrors,
                                              int ranks = 1);
 
 // The file, with the tensors of GgufNameEnd::slices and heads_apart taken apart.
-io::GgufCheckpoint open_gguf_parts(const std::filesystem::path& path,
+io::GgufCheckpoint open_gguf_parts(const io::ModelFile& file,
                                    std::span<const std::filesystem::path> mirrors = {});
 
 // An architecture of GGUF (general.architecture) and what it is on the hub: a row of a table in

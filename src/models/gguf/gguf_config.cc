@@ -398,8 +398,9 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   set_layer_types(fields, architecture, checkpoint.header, config);
   set_layer_config(fields, architecture, checkpoint.header, config);
   // Converters do not agree on vocab_size; the table's rows are what there is.
-  if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
-    config["vocab_size"] = table->shape.rows();
+  const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight");
+  if (table != nullptr && table->shape.size() >= 2)
+    config["vocab_size"] = table->shape[table->shape.size() - 2];
   if (config.contains("num_hidden_layers"))
     config["num_hidden_layers"] = own_layers(fields, std::string(architecture.name));
   for (const GgufWidth& row : architecture.widths) set_width(checkpoint, row, config);

@@ -91,9 +91,9 @@ std::vector<RowsPart> slices_of(const io::GgufHeader& header, const io::StoredTe
 
 }  // namespace
 
-io::GgufCheckpoint open_gguf_parts(const std::filesystem::path& path,
+io::GgufCheckpoint open_gguf_parts(const io::ModelFile& file,
                                    std::span<const std::filesystem::path> mirrors) {
-  io::GgufCheckpoint checkpoint = io::open_gguf(path, mirrors);
+  io::GgufCheckpoint checkpoint = io::open_gguf(file, mirrors);
   const GgufArchitecture& architecture = find_gguf_architecture(checkpoint);
   std::vector<io::StoredTensor> all;
   for (io::StoredTensor& tensor : checkpoint.tensors) {

@@ -31,9 +31,9 @@ std::vector<double> read_floats(const io::CheckpointIndex& index, std::string_vi
 
 class GgufSource : public ModelSource {
  public:
-  GgufSource(const fs::path& path, std::span<const fs::path> mirrors, int ranks)
+  GgufSource(const io::ModelFile& file, std::span<const fs::path> mirrors, int ranks)
       : ranks_(ranks),
-        checkpoint_(open_gguf_parts(path, mirrors)),
+        checkpoint_(open_gguf_parts(file, mirrors)),
         architecture_(find_gguf_architecture(checkpoint_)),
         name_(io::printable(checkpoint_.header.file.path.string())) {}
 
@@ -91,9 +91,9 @@ SourceFacts GgufSource::facts() const {
 
 }  // namespace
 
-std::unique_ptr<ModelSource> open_gguf_model(const fs::path& path,
+std::unique_ptr<ModelSource> open_gguf_model(const io::ModelFile& file,
                                              std::span<const fs::path> mirrors, int ranks) {
-  return std::make_unique<GgufSource>(path, mirrors, ranks);
+  return std::make_unique<GgufSource>(file, mirrors, ranks);
 }
 
 }  // namespace sluice
