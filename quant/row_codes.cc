@@ -45,9 +45,34 @@ void for_numbers(const EncodeArgs& a, int64_t each, Put&& put) {
 // Returns whether words have no part of a code.
 bool has_whole_codes(int bits) { return bits == 2 || bits == 4 || bits == 8; }
 
-// A word of a row of codes as the weight has it; `left`: bytes of the row from it on.
-uint32_t code_word(const EncodeArgs& a, const std::byte* from, int64_t left) {
+// The bit of a byte at which the code of a row begins that shares it with other outputs.
+int shared_place(const EncodeArgs& a) {
+  return (a.words.sharing - 1 - a.words.place) * a.to.format.bits;
+}
+
+// A word of a row of codes of 2 or 4 bits that shares its bytes; `left`: bytes from it on.
+uint32_t shared_word(const EncodeArgs& a, const std::byte* from, int64_t left) {
+  const int bits = a.to.format.bits;
+  uint64_t word = 0;
+  for (int64_t at = 0; at < 32 / bits && at < left; at += 8) {
+    uint64_t eight = 0;
+    std::memcpy(&eight, from + at, static_cast<size_t>(std::min<int64_t>(left - at, 8)));
+    eight = eight >> shared_place(a) & (bits == 2 ? 0x0303030303030303 : 0x0f0f0f0f0f0f0f0f);
+    eight = (eight | eight >> (8 - bits)) & 0x00ff00ff00ff00ff;
+    eight = (eight | eight >> (16 - 2 * bits)) & 0x0000ffff0000ffff;
+    eight = (eight | eight >> (32 - 4 * bits)) & 0xffffffff;
+    word |= (bits == 2 ? eight & 0xffff : eight) << at * bits;
+  }
+  return static_cast<uint32_t>(word);
+}
+
+// A word of a row of codes as the weight has it.
+uint32_t code_word(const EncodeArgs& a, const std::byte* row, int64_t row_bytes, int64_t index) {
   constexpr int64_t kBytes = sizeof(uint32_t);
+  const int64_t begin = index * (a.words.sharing > 1 ? 32 / a.to.format.bits : kBytes);
+  const std::byte* from = row + begin;
+  const int64_t left = row_bytes - begin;
+  if (a.words.sharing > 1) return shared_word(a, from, left);
   uint32_t word = 0;
   std::memcpy(&word, from, static_cast<size_t>(std::clamp<int64_t>(left, 0, kBytes)));
   if (a.words.high_first) word = (word & 0x0f0f0f0f) << 4 | (word >> 4 & 0x0f0f0f0f);
@@ -132,7 +157,7 @@ void put_panel(const EncodeArgs& a, int64_t r, int64_t words, uint32_t* out) {
 int64_t put_whole_words(const EncodeArgs& a, int64_t words) {
   const Weight& to = a.to;
   const int bits = to.format.bits;
-  const bool in_order = a.places == nullptr && a.words.of_word == 0;
+  const bool in_order = a.places == nullptr && a.words.of_word == 0 && a.words.sharing == 1;
   if (to.format.layout != WeightLayout::packed || !in_order) return 0;
   const int64_t runs = to.cols / kRunCols;
   const int64_t whole = has_whole_codes(bits) ? to.cols * bits / 32 : runs * bits;
@@ -152,6 +177,8 @@ int64_t put_whole_words(const EncodeArgs& a, int64_t words) {
 // A code of a row as the file has it: the one of input `col`.
 uint32_t stored_code(const EncodeArgs& a, const std::byte* row, int64_t row_bytes, int64_t col) {
   const int bits = a.to.format.bits, each = a.words.of_word;
+  if (a.words.sharing > 1)
+    return std::to_integer<uint32_t>(row[col]) >> shared_place(a) & ((1u << bits) - 1);
   const int64_t bit = each > 0 ? col / each * 32 + col % each * bits : col * bits;
   uint64_t eight = 0;
   const int64_t word = bit / 32 * 4;
@@ -178,7 +205,7 @@ void put_codes(const EncodeArgs& a) {
                 (packed ? row / kPanelRows * words * kPanelRows + row % kPanelRows : row * words);
     for (int64_t w = first; w < words; ++w) out[w * apart] = 0;
     for (int64_t w = first; by_words && r < a.rows && w < words; ++w)
-      out[w * apart] = paired_codes(code_word(a, a.row(r) + w * 4, row_bytes - w * 4), bits);
+      out[w * apart] = paired_codes(code_word(a, a.row(r), row_bytes, w), bits);
     for (int64_t c = first * 32 / bits; !by_words && r < a.rows && c < to.cols; ++c) {
       const int64_t place = a.places != nullptr ? a.places[c] : c;
       put_run_code(out + place / kRunCols * bits * apart, apart, bits,
@@ -279,6 +306,7 @@ int64_t zeros_apart(const EncodeArgs& a) {
 }
 
 int64_t code_row_bytes(const EncodeArgs& a) {
+  if (a.words.sharing > 1) return a.to.cols;
   if (a.words.of_word > 0) return ceil_div(a.to.cols, int64_t{a.words.of_word}) * 4;
   return ceil_div(a.to.cols * a.to.format.bits, int64_t{8});
 }
