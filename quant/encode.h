@@ -37,6 +37,10 @@ struct CodeWords {
   // By rows: codes of a word of 32 bits, whose upper bits are left over; 0: codes are one stream of
   // bits. Words of zeros are the same.
   int of_word = 0;
+  // By rows: a byte has a code of an input for each of so many outputs, the first one's in its
+  // upper bits, and the row is the one of them at `place`.
+  int sharing = 1;
+  int place = 0;
   bool operator==(const CodeWords&) const = default;
 };
 

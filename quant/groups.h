@@ -85,6 +85,11 @@ inline bool has_zeros(const WeightFormat& format) {
   return format.table == CodeTable::integers && !format.symmetric;
 }
 
+// Returns whether groups of grouped codes may have so many columns.
+inline bool is_group_size(int64_t cols) {
+  return cols > 0 && (cols % kRunCols == 0 || (kRunCols % cols == 0 && cols % 8 == 0));
+}
+
 // The value of a code, but for its zero. `own`: the weight's table.
 SLUICE_HD inline float code_value(CodeTable table, const float* own, int code) {
   if (table == CodeTable::integers) return static_cast<float>(code);

@@ -1,6 +1,7 @@
 // Grouped codes (quant/format.h) of matrices that are stored as [outputs, inputs], each plane in a
 // tensor of its own:
-//   codes   rows of bytes that have 1 to 6 or 8 bits of each input (CodeWords says in which order)
+//   codes   rows of bytes that have 1 to 6 or 8 bits of each input (CodeWords says in which order);
+//           or a byte of each input, which several outputs share
 //   scales  rows of numbers, or of codes, of groups
 //   outers  float32: one for all, or for each args.flat elements
 //   zeros   rows of bytes with a sign, of words of 32 bits that have args.sharing outputs each,

@@ -338,6 +338,10 @@ struct RowCodeArgs {
 
 __device__ inline uint32_t row_code(const RowCodeArgs& a, const std::byte* row, int input) {
   const int each = a.words.of_word;
+  if (a.words.sharing > 1) {
+    const int upper = a.words.sharing - 1 - a.words.place;
+    return static_cast<uint32_t>(row[input]) >> (upper * a.bits) & ((1u << a.bits) - 1);
+  }
   const int64_t bit =
       each > 0 ? int64_t{input / each} * 32 + input % each * a.bits : int64_t{input} * a.bits;
   const int64_t first = bit / 8;

@@ -48,10 +48,6 @@ int64_t group_size(const Ints& ints, int64_t inputs, int64_t groups) {
   return found == ints.group_sizes.end() ? 0 : *found;
 }
 
-bool has_kernels(int64_t group) {
-  return group > 0 && (group % kRunCols == 0 || (kRunCols % group == 0 && group % 8 == 0));
-}
-
 // The plane of zeros; nullopt with a fault where they do not fit.
 std::optional<StoredPlane> zeros_of(const Ints& ints, const io::StoredTensor& stored,
                                     int64_t outputs, int64_t groups, MatrixTensors& tensors) {
@@ -101,7 +97,7 @@ std::shared_ptr<StoredMatrix> describe_ints(const Ints& ints, const WantedMatrix
   if (scales.tensor == nullptr) return nullptr;
   const int64_t groups = scales.row_outputs == 0 ? 1 : shape[1];
   const int64_t group = group_size(ints, inputs, groups);
-  if (!has_kernels(group)) {
+  if (!is_group_size(group)) {
     tensors.fault(
         fmt::format("{} has {} groups of {} inputs, which must be as many as a group_size of "
                     "config.json gives, "

@@ -38,10 +38,16 @@ struct StoredPlane {
   uint64_t row_bytes = 0;
   float factor = 1;   // of scales that become float32
   int64_t group = 0;  // inputs that share a number; 0: as many as in memory
+  // Output-major codes whose bytes several outputs share: so many have a row each, and as many
+  // later ones other bits of the same rows; 0: each has a row.
+  int64_t slice_outputs = 0;
 
   bool input_major() const { return run_inputs > 0; }
   // The row of the tensor that has an output.
-  int64_t row_of(int64_t output) const { return row_outputs > 0 ? output / row_outputs : 0; }
+  int64_t row_of(int64_t output) const {
+    if (slice_outputs > 0) return output % slice_outputs;
+    return row_outputs > 0 ? output / row_outputs : 0;
+  }
 };
 
 // A matrix, or vector, of a checkpoint; its pieces share this.
@@ -112,6 +118,8 @@ class StoredFormat {
   // The outputs that a tensor of input-major codes has; 0: it has not its dimensions.
   virtual int64_t outputs_across(const io::StoredTensor&) const { return 0; }
   virtual bool is_input_major() const { return false; }  // streamed from the spill cache
+  // StoredPlane::slice_outputs of the piece's codes: each piece has outputs of one slice.
+  virtual int64_t slice_outputs(const Piece&, const io::StoredTensor&) const { return 0; }
   // Returns whether a tensor that no part of the model has changes nothing.
   virtual bool ignores(const io::StoredTensor&) const { return false; }
 };

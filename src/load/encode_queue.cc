@@ -434,6 +434,8 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
     args.first_col = move.first_row;
     args.source_cols = move.rows;
   }
+  if (const int64_t slice = tensor.plane().slice_outputs; slice > 0)
+    args.words.place = static_cast<int>(piece.stored_output(piece.cut.row) / slice);
   if (piece.vector) {  // pieces lie side by side in one row
     args.to.data += piece.offset * dtype_bytes(args.to.format.dtype);
     args.to.cols = piece.cut.cols;

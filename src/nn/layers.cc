@@ -21,6 +21,7 @@ Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t i
   }
   weight_ =
       &add_param(make_matrix(this->path() + ".weight", role, WeightLayout::packed, weights, rank));
+  for (const Piece& piece : weight_->pieces) parts_.push_back({piece.offset, piece.cut.rows});
   if (bias)
     bias_ =
         &add_param(make_vector(this->path() + ".bias", ParamRole::bias, biases, rank, kPanelRows));
@@ -63,7 +64,7 @@ void multiply(const Context& context, Tensor x, const Param& w, const float* bia
 void Linear::multiply_parts(const Context& context, Tensor x, const float* bias, Tensor y) const {
   for (size_t i = 0; i < weight_->parts.size(); ++i) {
     const Param& part = *weight_->parts[i];
-    const int64_t first = part_begin(i);
+    const int64_t first = weight_->pieces[i].offset;
     multiply(context, x, part, bias ? bias + first : nullptr, y.columns(first, part.rows));
   }
 }

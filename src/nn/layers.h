@@ -56,8 +56,8 @@ class Linear : public Module {
          Rank rank, ParamRole role = ParamRole::linear);
 
   int64_t outputs() const { return weight_->rows; }  // of y, padding included
-  int64_t part_begin(size_t part) const { return weight_->pieces[part].offset; }
-  int64_t part_size(size_t part) const { return weight_->pieces[part].cut.rows; }
+  int64_t part_begin(size_t part) const { return parts_[part].begin; }
+  int64_t part_size(size_t part) const { return parts_[part].size; }
   // The columns of y that hold one part.
   Tensor part(Tensor y, size_t index) const {
     return y.columns(part_begin(index), part_size(index));
@@ -80,8 +80,13 @@ class Linear : public Module {
   void multiply_parts(const Context& context, Tensor x, const float* bias, Tensor y) const;
   bool fuses(const Context& context, int64_t rows, const Fusion& fusion) const;
 
+  struct Columns {
+    int64_t begin = 0, size = 0;
+  };
+
   Param* weight_;
   Param* bias_ = nullptr;
+  std::vector<Columns> parts_;  // of y; a checkpoint may have a part in several pieces
   bool adds_up_;
 };
 

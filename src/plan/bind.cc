@@ -120,6 +120,37 @@ void set_steps(const Binding& binding, const Claims& claims, WantedMatrix& wante
   }
 }
 
+// Returns whether all outputs of a piece are in one slice of their tensor.
+bool is_in_slice(const Piece& piece, int64_t slice) {
+  const int64_t first = piece.stored_output(piece.cut.row);
+  return first / slice == piece.stored_output(piece.cut.row + piece.cut.rows - 1) / slice;
+}
+bool has_whole_panels(const Piece& piece) {
+  return piece.offset % kPanelRows == 0 &&
+         (piece.runs() == 1 || piece.view.group % kPanelRows == 0);
+}
+
+// Empty where the pieces of codes that share bytes are whole panels of one slice each.
+std::string slice_fault(const Binding& binding, const Claims& claims, const StoredPlane& codes) {
+  const int64_t slice = codes.slice_outputs;
+  for (uint32_t t : claims.tensors) {
+    const Piece& piece = piece_of(binding, t);
+    if (slice == 0 || piece.cut.rows == 0) continue;
+    if (!has_whole_panels(piece) || slice % kPanelRows != 0)
+      return fmt::format(
+          "{} has codes of outputs in a byte that are {} apart, and matrices are parts of it: all "
+          "must be multiples of {}",
+          claims.source, slice, kPanelRows);
+    if (!is_in_slice(piece, slice))
+      return fmt::format(
+          "{} cannot be divided among so many ranks, as its bytes have codes of outputs that are "
+          "{} "
+          "apart; run it with --pipeline-parallel-size, which divides the layers",
+          claims.source, slice);
+  }
+  return {};
+}
+
 // Returns whether the tensors of a matrix fit its pieces.
 bool describe(Binding& binding, const Claims& claims, const ModelFiles& files,
               StoredFormats& formats, std::vector<std::string>& faults) {
@@ -134,6 +165,10 @@ bool describe(Binding& binding, const Claims& claims, const ModelFiles& files,
     faults.push_back(fmt::format(
         "{} is stored with its dimensions exchanged, as only matrices of plain elements may be",
         plane.tensor->name));
+    return false;
+  }
+  if (std::string fault = slice_fault(binding, claims, matrix->planes.front()); !fault.empty()) {
+    faults.push_back(std::move(fault));
     return false;
   }
   for (uint32_t t : claims.tensors) {
@@ -296,6 +331,31 @@ void follow_stored_order(CausalLM& root, const io::CheckpointIndex& index) {
   });
 }
 
+// The outputs of a piece that follow one another both in it and in a slice of the tensor, from
+// `row` on.
+int64_t rows_together(const Piece& piece, int64_t row, int64_t slice) {
+  const int64_t of_run = piece.view.group - row % piece.view.group;
+  return std::min({of_run, slice - piece.stored_output(row) % slice, piece.rows - row});
+}
+
+// Replaces a piece by its parts in the slices of its tensor (see StoredPlane). A rank's part of a
+// piece stays one.
+void split_at_slices(Param& param, uint32_t at, int64_t slice) {
+  const Piece piece = param.pieces[at];
+  if (piece.cut.rows < piece.rows || is_in_slice(piece, slice) || !has_whole_panels(piece)) return;
+  std::vector<Piece> parts;
+  for (int64_t row = 0; row < piece.rows; row += parts.back().rows) {
+    Piece& part = parts.emplace_back(piece);
+    part.rows = part.cut.rows = rows_together(piece, row, slice);
+    part.view.first = piece.stored_output(row);
+    part.view.group = part.view.stride = part.rows;
+    part.offset += row;
+    if (!part.shard.divides_inputs()) part.shard = Shard::whole();
+  }
+  const auto place = param.pieces.erase(param.pieces.begin() + at);
+  param.pieces.insert(place, parts.begin(), parts.end());
+}
+
 }  // namespace
 
 std::vector<WantedTensor> wanted_tensors(Model& model) {
@@ -350,8 +410,11 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       binding.params.push_back(&param);
       binding.param_units.push_back(u);
       for (uint32_t i = 0; i < param.pieces.size(); ++i) {
+        const StoredFormats::Found found = formats.find(param.pieces[i]);
+        const int64_t slice =
+            found.codes == nullptr ? 0 : found.format->slice_outputs(param.pieces[i], *found.codes);
+        if (slice > 0) split_at_slices(param, i, slice);
         const Piece& piece = param.pieces[i];
-        const StoredFormats::Found found = formats.find(piece);
         Claims& of_source =
             claims.of(found.codes != nullptr ? found.codes->name : piece.source, found.codes);
         of_source.format = found.format;

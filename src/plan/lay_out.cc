@@ -136,7 +136,7 @@ void check_cut(const StoredMatrix& matrix, const WeightFormat& format, const Pie
 
 void note_group(ReadPlan& plan, const TensorPlan& t) {
   const bool by_spill =
-      t.source == 0 && !t.transposed && !t.plane().input_major() && plan.has_part_of_rows(t);
+      t.source == 0 && !t.transposed && !t.plane().input_major() && plan.is_packed_in_spill(t);
   if (t.origin == Origin::spill || by_spill) {  // whole panels
     const auto rows = static_cast<uint64_t>(t.rows.group);
     const TileCost cost = tile_cost(plan, t, t.rows);

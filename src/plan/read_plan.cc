@@ -106,7 +106,7 @@ size_t ReadPlan::most_extents() const {
   size_t most = 1;
   for (const TiledTensor& t : sweep) most = std::max<size_t>(most, 1 + tensors[t.tensor].others);
   for (const TensorPlan& t : tensors)
-    if (t.origin == Origin::spill || t.group != ScaleGroup::none || has_part_of_rows(t))
+    if (t.origin == Origin::spill || t.group != ScaleGroup::none || is_packed_in_spill(t))
       most = std::max(most, planes_in_spill(params[t.param].format));
   return most;
 }
@@ -132,7 +132,7 @@ TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFi
   if (codes.origin == Origin::spill)
     cost.fixed = (planes_in_spill(plan.params[codes.param].format) - 1) * 2 * io::kDirectAlignment;
   const ParamPlan& param = plan.params[codes.param];
-  if (codes.origin == Origin::checkpoint && plan.has_part_of_rows(codes)) {
+  if (codes.origin == Origin::checkpoint && plan.is_packed_in_spill(codes)) {
     const size_t planes = planes_in_spill(param.format);
     uint64_t packed = 0;
     for (size_t i = 0; i < planes; ++i)
@@ -200,7 +200,9 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
   const uint64_t row = t.matrix->kept ? stored_row_bytes(t) * static_cast<uint64_t>(cut.cols) /
                                             static_cast<uint64_t>(piece.cols)
                                       : row_bytes(t.stored->dtype, cut.cols);
-  return static_cast<uint64_t>(cut.rows) * row;
+  const int64_t slice = t.plane().slice_outputs;  // of each row there is only a part
+  const uint64_t all = static_cast<uint64_t>(cut.rows) * row;
+  return slice > 0 ? all / static_cast<uint64_t>(t.matrix->outputs / slice) : all;
 }
 
 uint64_t ReadPlan::step_bytes(int64_t tokens) const {

@@ -76,8 +76,8 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   if (t.plane().row_outputs != 1) return shared_rows(t, piece);
   const MatrixInFile stored = matrix_of(t, piece);
   const DType dtype = t.stored->dtype;
-  const auto first =
-      static_cast<uint64_t>(piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row));
+  const auto first = static_cast<uint64_t>(
+      t.plane().row_of(piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row)));
   RowsInFile rows{.begin = stored.begin + first * stored.row_bytes,
                   .row_bytes = stored.row_bytes,
                   .rows = piece.cut.rows,

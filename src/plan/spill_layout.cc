@@ -38,7 +38,7 @@ bool is_spilled(const ReadPlan& plan, const TensorPlan& tensor, bool streamed) {
   if (tensor.source > 0) return false;
   // Most tensors of a large plan end here, before what is far apart in memory is looked at.
   const bool may_be = tensor.origin == Origin::spill || tensor.group != ScaleGroup::none ||
-                      (streamed && plan.has_part_of_rows(tensor));
+                      (streamed && plan.is_packed_in_spill(tensor));
   if (!may_be || tensor.stored->bytes == 0) return false;
   if (tensor.origin == Origin::spill) return true;
   // A GPU encodes into its own memory.

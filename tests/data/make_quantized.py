@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a small Llama as compressed-tensors packs it with 3, 5 and 6 bits, and as torchao has it, with goldens of transformers.
+"""Writes a small Llama as compressed-tensors packs it with 3, 5 and 6 bits, and as torchao and HQQ have it, with goldens of transformers.
 
-Needs torch, transformers, compressed-tensors and torchao (2.15.0, 5.24.0, 0.20.1 and 0.18.0 when they were made): make_quantized.py OUT
+Needs torch, transformers, compressed-tensors, torchao and hqq (2.15.0, 5.24.0, 0.20.1, 0.18.0 and 0.2.8 when they were made):
+make_quantized.py OUT
 In three modules words have whole codes, as compressed-tensors packs them up to 0.10; padded() is its definition.
 """
 import json
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor as Compressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from hqq.core.quantize import BaseQuantizeConfig, HQQLinear, Quantizer
 from safetensors.torch import save_file
 from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
 from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, IntxWeightOnlyConfig, MappingType, PerGroup, quantize_
@@ -87,6 +89,26 @@ def flatten(name, weight, tensors):
     return codes * scale
 
 
+# Bits of a layer's modules, and whether bytes are called floats. In layer 1 all have four, so that some are one matrix in memory.
+HQQ = {"q_proj": (4, True), "k_proj": (4, False), "v_proj": (8, False), "o_proj": (2, False), "gate_proj": (1, False), "up_proj": (4, False),
+       "down_proj": (2, True)}
+
+
+def hqq(name, weight, tensors):
+    """Returns the dequantized weight, of HQQ, without rounding."""
+    bits, as_floats = (4, False) if ".1." in name else HQQ[name.split(".")[-2]]
+    linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=torch.bfloat16)
+    linear.weight = torch.nn.Parameter(weight.clone())
+    config = BaseQuantizeConfig(nbits=bits, group_size=GROUP, axis=1, view_as_float=as_floats)
+    module = HQQLinear(linear, config, compute_dtype=torch.bfloat16, device="cpu")
+    tensors.update({name.removesuffix("weight") + key: value for key, value in module.state_dict().items()})
+    meta = module.meta
+    codes = Quantizer.unpack[meta["packing"]](module.W_q.view(torch.uint8), dtype=torch.float32)
+    whole = ((codes - meta["zero"].float()) * meta["scale"].float()).reshape(weight.shape)
+    assert (whole - module.dequantize().float()).abs().max() <= 0.02 * whole.abs().max()
+    return whole
+
+
 def random_model(config):
     model = LlamaForCausalLM(config).to(torch.bfloat16)
     for weight in model.state_dict().values():
@@ -94,9 +116,10 @@ def random_model(config):
     return model.state_dict()
 
 
-def write(out, name, modules, quantize_one, quantization):
+def write(out, name, modules, quantize_one, quantization, hidden=96, width=160):
     torch.manual_seed(356)
-    config = LlamaConfig(vocab_size=101, hidden_size=96, intermediate_size=160, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+    config = LlamaConfig(vocab_size=101, hidden_size=hidden, intermediate_size=width, num_hidden_layers=2, num_attention_heads=hidden // 32,
+                         num_key_value_heads=1,
                          head_dim=32, max_position_embeddings=256, rope_theta=10000.0, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
     weights, tensors, golden, values, errors, seen = random_model(config), {}, {}, {}, [], set()
     for weight_name, weight in weights.items():
@@ -149,3 +172,6 @@ with torch.no_grad():
            "kv_cache_scheme": None, "quantization_status": "compressed", "version": "0.20.1"})
     write(sys.argv[1], "torchao_mixed", AO, flatten,
           {"quant_method": "torchao", "quant_type": {"default": {"_type": "FqnToConfig"}}, "modules_to_not_convert": None})
+    write(sys.argv[1], "hqq_mixed", HQQ, hqq,
+          {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": GROUP, "axis": 1, "view_as_float": False}},
+           "skip_modules": ["lm_head"]}, 64, 128)

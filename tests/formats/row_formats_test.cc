@@ -1,6 +1,7 @@
 // Formats whose planes are tensors by rows: what fits becomes a matrix; a tensor of another type or
 // shape, or none, is a fault or a refusal, and nothing else.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
@@ -23,11 +24,30 @@ TinyTensor tensor(std::string name, std::vector<int64_t> shape, std::string dtyp
   return t;
 }
 
+TinyTensor numbers(std::string name, std::vector<int64_t> shape,
+                   const std::vector<int64_t>& values) {
+  TinyTensor t = tensor(std::move(name), std::move(shape), "I64");
+  t.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
+  return t;
+}
+
 struct Stored {
   std::string name;
   Json config;
   std::vector<TinyTensor> tensors;
 };
+
+// A layer of four bits; `axis` and `packing` as the file has them.
+Stored hqq(char axis, const std::string& packing, const std::vector<int64_t>& shape) {
+  return {"HQQ",
+          {{"quant_method", "hqq"}},
+          {tensor("a.W_q", {24, 32}, "U8"),
+           tensor("a.scale", {48, 1}, "BF16"),
+           tensor("a.zero", {48, 1}, "BF16"),
+           {"a.axis", {}, "I32", std::string({axis, 0, 0, 0})},
+           {"a.packing", {7}, "U8", packing},
+           numbers("a.shape", {2}, shape)}};
+}
 
 std::vector<Stored> all_formats() {
   const auto compressed = [](const char* format, int64_t group) {
@@ -98,6 +118,7 @@ std::vector<Stored> all_formats() {
       {"float8 of torchao",
        {{"quant_method", "torchao"}},
        {tensor("a._weight_qdata", {24, 64}, "F8_E4M3"), tensor("a._weight_scale", {24, 1}, "F32")}},
+      hqq(1, "4bit_u8", {24, 64}),
       {"packed integers of 3 bits",
        compressed("pack-quantized", 32),
        {tensor("a.weight_packed", {24, 6}, "I32"), tensor("a.weight_scale", {24, 2}, "BF16")}},
@@ -141,6 +162,15 @@ std::string fault_of(const Stored& stored) {
     EXPECT_EQ(e.kind(), ErrorKind::refused) << e.what();
     return e.what();
   }
+}
+
+TEST(RowFormats, HqqRefusesOtherGroupsAndPackings) {
+  EXPECT_THAT(fault_of(hqq(0, "4bit_u8", {24, 64})), testing::HasSubstr("axis is 0"));
+  EXPECT_THAT(fault_of(hqq(1, "8bit_u8", {24, 64})), testing::HasSubstr("packing is 8bit_u8"));
+  EXPECT_THAT(fault_of(hqq(1, "4bit_u8", {64, 24})), testing::HasSubstr("shape is [64, 24]"));
+  Stored three = hqq(1, "3bit_32", {24, 64});
+  three.tensors[0] = tensor("a.W_q", {5, 32}, "I32");
+  EXPECT_THAT(fault_of(three), testing::HasSubstr("those of 3 bits are not supported"));
 }
 
 TEST(RowFormats, WhatFitsIsAMatrixAndWhatDoesNotIsAFault) {

@@ -72,13 +72,19 @@ struct RowLayer {
   }
 
   uint32_t code(int64_t row, int64_t col) const {
-    const int64_t each = planes[0].words.of_word;
+    const CodeWords& words = planes[0].words;
+    if (words.sharing > 1) {
+      const auto byte = at<uint8_t>(0, row * code_bytes + col);
+      return static_cast<uint32_t>(byte) >> (words.sharing - 1 - words.place) * format.bits &
+             ((1u << format.bits) - 1);
+    }
+    const int64_t each = words.of_word;
     const int64_t bit = each > 0 ? col / each * 32 + col % each * format.bits : col * format.bits;
     uint32_t code = 0;
     for (int i = 0; i < format.bits; ++i) {
       const int64_t at = row * code_bytes + (bit + i) / 8, of_byte = (bit + i) % 8;
       const auto byte = std::to_integer<uint32_t>(stored[0][static_cast<size_t>(at)]);
-      code |= (byte >> (planes[0].words.high_first ? of_byte ^ 4 : of_byte) & 1) << i;
+      code |= (byte >> (words.high_first ? of_byte ^ 4 : of_byte) & 1) << i;
     }
     return code;
   }
@@ -176,6 +182,18 @@ inline RowLayer float_zeros_layer(int bits, int64_t group, bool added, DType typ
     const auto code = static_cast<float>(l.code(r, c));
     return added ? code * number(1) + number(2) : (code - number(2)) * number(1);
   };
+  return layer;
+}
+
+// The same, of codes that share their bytes with those of other outputs, as HQQ's do.
+inline RowLayer shared_layer(int bits, int place, int64_t group, int64_t rows, int64_t cols,
+                             Random& random) {
+  RowLayer layer = float_zeros_layer(bits, group, false, DType::bf16, rows, cols, random);
+  layer.name = "integers in shared bytes";
+  layer.planes[0].words.sharing = 8 / bits;
+  layer.planes[0].words.place = place;
+  layer.planes[0].source_stride = layer.code_bytes = cols;
+  layer.stored[0] = layer.bytes(rows * cols, 0, 255);
   return layer;
 }
 
