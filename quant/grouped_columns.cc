@@ -97,6 +97,7 @@ PackCodesJob job_of(const EncodeArgs& a, int64_t first, int64_t run, int64_t run
                    .apart = a.source_stride,
                    .bytes = (a.rows - run * rows) * a.source_stride,
                    .bits = to.format.bits,
+                   .step = to.format.bits,
                    .of_word = a.words.across ? 1 : 0,
                    .cols = runs * kRunCols,
                    .order = a.order,

@@ -12,7 +12,7 @@ constexpr int64_t kWordBytes = sizeof(uint32_t), kWordSize = 32;  // bits
 
 // Returns whether words have no part of a code, and keep their order.
 bool has_whole_words(const PackCodesJob& job) {
-  return job.order == nullptr && job.of_word == 0 &&
+  return job.order == nullptr && job.of_word == 0 && job.step == job.bits &&
          (job.bits == 2 || job.bits == 4 || job.bits == 8);
 }
 
@@ -30,7 +30,7 @@ uint32_t word_of(const PackCodesJob& job, int64_t output, int64_t w) {
 uint32_t code_of(const PackCodesJob& job, int64_t output, int64_t input) {
   const int64_t bit = job.of_word > 0
                           ? input / job.of_word * kWordSize + input % job.of_word * job.bits
-                          : input * job.bits;
+                          : input * job.step;
   const int64_t at = bit % kWordSize;
   uint64_t both = word_of(job, output, bit / kWordSize);
   if (at + job.bits > kWordSize)

@@ -21,6 +21,7 @@ struct PackCodesJob {
   int64_t bytes = 0;                 // of an output's words where they lie together (apart is 4)
   uint32_t shifts[kPanelRows] = {};  // bits of each word before an output's
   int bits = 0;                      // of a code: 1 to 6, or 8
+  int step = 0;                      // from a code of an output to its next: as many, or 8
   int of_word = 0;                 // codes of a word, whose upper bits are left over; 0: one stream
   bool high_first = false;         // the two halves of each byte change their places first
   uint32_t signs = 0;              // bits of a word that are turned then

@@ -66,6 +66,7 @@ PackCodesJob job_of(const EncodeArgs& a, int64_t first) {
   PackCodesJob job{.outputs = packed ? kPanelRows : 1,
                    .bytes = code_row_bytes(a),
                    .bits = to.format.bits,
+                   .step = a.words.sharing > 1 ? 8 : to.format.bits,
                    .of_word = a.words.of_word,
                    .high_first = a.words.high_first,
                    .signs = a.words.is_signed ? 0x80808080 : 0,
@@ -77,6 +78,7 @@ PackCodesJob job_of(const EncodeArgs& a, int64_t first) {
     const int64_t row = first + i, behind = row + job.outputs;
     job.from[i] = row < a.rows ? a.row(row) : nullptr;
     job.next[i] = behind < a.rows ? a.row(behind) : nullptr;
+    job.shifts[i] = static_cast<uint32_t>((a.words.sharing - 1 - a.words.place) * to.format.bits);
   }
   return job;
 }
@@ -197,6 +199,7 @@ int64_t zeros_apart(const EncodeArgs& a) {
 }
 
 int64_t code_row_bytes(const EncodeArgs& a) {
+  if (a.words.sharing > 1) return a.to.cols;
   if (a.words.of_word > 0) return ceil_div(a.to.cols, int64_t{a.words.of_word}) * 4;
   return ceil_div(a.to.cols * a.to.format.bits, int64_t{8});
 }

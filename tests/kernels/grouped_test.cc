@@ -256,8 +256,14 @@ RandomCodes random_rows(test::Random& random) {
   RandomCodes codes{.rows = random.between(1, 40), .cols = random.between(1, 700)};
   codes.format.bits = kBits[random.between(0, 7)];
   const bool whole = codes.format.bits == 2 || codes.format.bits == 4 || codes.format.bits == 8;
-  if (!whole && random.between(0, 1) > 0) codes.args.words.of_word = 32 / codes.format.bits;
-  codes.args.words.high_first = codes.format.bits == 4 && random.between(0, 1) > 0;
+  const bool shared = codes.format.bits < 5 && codes.format.bits != 3 && random.between(0, 3) == 0;
+  if (shared) {
+    codes.args.words.sharing = 8 / codes.format.bits;
+    codes.args.words.place = static_cast<int>(random.between(0, codes.args.words.sharing - 1));
+  }
+  if (!whole && !shared && random.between(0, 1) > 0)
+    codes.args.words.of_word = 32 / codes.format.bits;
+  codes.args.words.high_first = codes.format.bits == 4 && !shared && random.between(0, 1) > 0;
   codes.args.words.is_signed = codes.format.bits == 8 && random.between(0, 1) > 0;
   codes.args.stored = DType::u8;
   codes.args.rows = codes.rows;

@@ -7,7 +7,8 @@ namespace {
 
 constexpr int64_t kWordBytes = 4, kLine = 64;  // bytes; of a line: a word of all outputs
 constexpr int kRunCols = 32;
-// Runs of rows that are transposed together: each row has as many lines as a code has bits.
+// Runs of rows that are transposed together: each row has as many lines as there are bits from a
+// code to the next.
 constexpr int64_t kRunsAtOnce = 16;
 
 // Bits of a code in the first words of a run (quant/groups.h).
@@ -65,17 +66,16 @@ inline Vu pair_codes(Vu words) {
   return halves[0] | halves[1] << 16;
 }
 
-// Brings codes of a stream into the order of a run.
-template <int kBits>
-inline void arrange(Run<kBits>& run) {
-  if constexpr (kBits == 2 || kBits == 4 || kBits == 8) {
+// Brings codes of a stream, of which each begins kStep bits behind the one before, into the order
+// of a run.
+template <int kBits, int kStep = kBits>
+inline void arrange(const Run<kStep>& stream, Run<kBits>& run) {
+  if constexpr (kStep == kBits && (kBits == 2 || kBits == 4 || kBits == 8)) {
 #pragma GCC unroll 8
-    for (Vu& words : run) words = pair_codes<kBits>(words);
+    for (int w = 0; w < kBits; ++w) run[w] = pair_codes<kBits>(stream[w]);
   } else {
-    Run<kBits> stream;
-    for (int w = 0; w < kBits; ++w) stream[w] = run[w];
     const auto code = [&](int c) {
-      const int word = c * kBits / 32, at = c * kBits % 32;
+      const int word = c * kStep / 32, at = c * kStep % 32;
       Vu codes = stream[word] >> at;
       if (at + kBits > 32) codes |= stream[word + 1] << (32 - at);
       return codes;
@@ -157,7 +157,7 @@ void collect_run(const PackCodesJob& job, const Word& word, int64_t run, uint32_
     const int64_t input = inputs[c];
     if (job.of_word == 1) return word(input);
     const int64_t bit =
-        job.of_word > 0 ? input / job.of_word * 32 + input % job.of_word * kBits : input * kBits;
+        job.of_word > 0 ? input / job.of_word * 32 + input % job.of_word * kBits : input * job.step;
     const int at = static_cast<int>(bit % 32);
     Vu codes = word(bit / 32) >> at;
     if (at + kBits > 32) codes |= word(bit / 32 + 1) << (32 - at);
@@ -198,22 +198,22 @@ void pack_columns(const PackCodesJob& job, int64_t runs) {
     const Lanes lanes(job, first);
     const std::byte* next = job.next[first];
     for (int64_t run = 0; run < runs; ++run) {
-      Run<kBits> words;
+      Run<kBits> stream, words;
       for (int w = 0; w < kBits; ++w) {
         const int64_t at = run * kBits + w;
-        words[w] = lanes.changed(lanes.together ? lanes.beside(at) : lanes.anywhere(at));
+        stream[w] = lanes.changed(lanes.together ? lanes.beside(at) : lanes.anywhere(at));
         if (next != nullptr) __builtin_prefetch(next + at * job.apart, 0, 2);
       }
-      arrange<kBits>(words);
+      arrange<kBits>(stream, words);
       store_run<kBits>(words, job.to + run * kBits * kPanelRows + first);
     }
   }
 }
 
 // The same of words in rows: 16 words of all rows at a time.
-template <int kBits>
+template <int kBits, int kStep>
 void pack_rows(const PackCodesJob& job, int64_t runs) {
-  constexpr int64_t kBytes = kLine * kBits;  // of a row
+  constexpr int64_t kBytes = kLine * kStep;  // of a row
   alignas(kLine) std::byte some[kPanelRows][kBytes], cells[kPanelRows * kBytes];
   const Lanes lanes[] = {Lanes(job, 0), Lanes(job, kLanes % kPanelRows),
                          Lanes(job, 2 * kLanes % kPanelRows), Lanes(job, 3 * kLanes % kPanelRows)};
@@ -230,7 +230,7 @@ void pack_rows(const PackCodesJob& job, int64_t runs) {
       std::memset(some[r] + stored, 0, static_cast<size_t>(kBytes) - stored);
       if (stored > 0) std::memcpy(some[r], job.from[r] + at, stored);
     }
-    for (int64_t j = 0; j < kBits; ++j) {
+    for (int64_t j = 0; j < kStep; ++j) {
       for (int64_t r = 0; fetches && r < kPanelRows; ++r)
         __builtin_prefetch(job.next[r] + at + j * kLine, 0, 2);
       transpose_words(rows, j * kLine, cells + j * kPanelRows * kLine);
@@ -238,12 +238,15 @@ void pack_rows(const PackCodesJob& job, int64_t runs) {
     const int64_t count = runs - first < kRunsAtOnce ? runs - first : kRunsAtOnce;
     for (int64_t i = 0; i < count * kPanelRows / kLanes; ++i) {
       const int64_t run = i * kLanes / kPanelRows, part = i % (kPanelRows / kLanes);
-      Run<kBits> words;
+      Run<kStep> stream;
 #pragma GCC unroll 8
-      for (int w = 0; w < kBits; ++w)
-        words[w] = lanes[part].changed(
-            load_bits(cells + (run * kBits + w) * kLine + part * kLanes * kWordBytes));
-      arrange<kBits>(words);
+      for (int w = 0; w < kStep; ++w) {
+        const std::byte* cell = cells + (run * kStep + w) * kLine;
+        stream[w] = lanes[part].changed(load_bits(cell + part * kLanes * kWordBytes));
+        if (kStep != kBits) stream[w] = stream[w] >> lanes[part].shifts;
+      }
+      Run<kBits> words;
+      arrange<kBits, kStep>(stream, words);
       store_run<kBits>(words, job.to + (first + run) * kBits * kPanelRows + part * kLanes);
     }
   }
@@ -253,7 +256,8 @@ template <int kBits>
 void pack(const PackCodesJob& job) {
   const int64_t runs = (job.cols + kRunCols - 1) / kRunCols;
   if (job.order != nullptr || job.of_word != 0) return collect_runs<kBits>(job, runs);
-  job.apart == kWordBytes ? pack_rows<kBits>(job, runs) : pack_columns<kBits>(job, runs);
+  if (job.apart != kWordBytes) return pack_columns<kBits>(job, runs);
+  job.step == kBits ? pack_rows<kBits, kBits>(job, runs) : pack_rows<kBits, 8>(job, runs);
 }
 
 }  // namespace
