@@ -19,8 +19,7 @@ namespace sluice::io {
 std::string download_hint(const std::filesystem::path& directory);
 
 // A link that leads nowhere, as a cache has before the file arrives, does not count as a file; one
-// that cannot be followed at all does, and is left to
-// ModelDirectory::resolve.
+// that cannot be followed at all does, and is left to ModelDirectory::resolve.
 bool is_absent(const std::filesystem::path& path);
 
 class Places {

@@ -9,6 +9,13 @@
 #include "src/formats/list.h"
 
 namespace sluice {
+namespace {
+
+std::string file_of(const io::CheckpointIndex& index, const io::StoredTensor& tensor) {
+  return io::printable(index.files()[tensor.file].path.string());
+}
+
+}  // namespace
 
 const io::StoredTensor* MatrixTensors::get(const std::string& name, const Shape& shape,
                                            std::initializer_list<DType> types,
@@ -87,7 +94,8 @@ void StoredFormats::finish() {
     StoredMatrix& matrix = *to_order_[i];
     std::vector<int32_t> groups(bytes[i].size() / sizeof(int32_t));
     std::memcpy(groups.data(), bytes[i].data(), bytes[i].size());
-    matrix.order = order_by_group(groups, matrix.kept->scale_cols, tensors[i]->name);
+    matrix.order = order_by_group(groups, matrix.kept->scale_cols,
+                                  file_of(index_, *tensors[i]) + ": " + tensors[i]->name);
     matrix.kept->ordered = !matrix.order.empty();
   }
   to_order_.clear();
@@ -105,8 +113,7 @@ void StoredFormats::read_small() {
     try {
       s.format->take_small(*s.matrix, rest.first(small.size()));
     } catch (const Error& e) {
-      const io::CheckpointFile& file = index_.files()[small.front()->file];
-      fail(e.kind(), "{}: {}", io::printable(file.path.string()), e.what());
+      fail(e.kind(), "{}: {}", file_of(index_, *small.front()), e.what());
     }
     rest = rest.subspan(small.size());
   }

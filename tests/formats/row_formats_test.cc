@@ -206,6 +206,10 @@ TEST(RowFormats, AFaultOfASmallTensorNamesItsFile) {
     const std::string fault = fault_of(stored);
     EXPECT_NE(fault.find("model.safetensors: " + last.name), std::string::npos) << fault;
   }
+  Stored ordered = all_formats().front();
+  ordered.tensors.push_back(tensor("a.weight_g_idx", {kRowInputs}, "I32"));
+  const std::string fault = fault_of(ordered);
+  EXPECT_NE(fault.find("model.safetensors: a.weight_g_idx"), std::string::npos) << fault;
 }
 
 TEST(RowFormats, IntegersAreNoNumbersOfANorm) {

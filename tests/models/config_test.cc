@@ -107,6 +107,15 @@ TEST(Config, TheTableOfLayersLacksFewRows) {
   EXPECT_THAT(answer(1 << 24, 96), HasSubstr("vocab_size_per_layer_input is 96"));
 }
 
+TEST(Config, AnIndexerChoosesFewPositions) {
+  for (const char* name : {"deepseek_v32", "deepseek_v4", "glm_moe_dsa"}) {
+    const auto file = test::source_dir() / "tests/data/models" / name / "config.json";
+    Json config = parse_json(test::read_file(file), "config.json");
+    config["index_topk"] = 1 << 24;
+    EXPECT_THAT(config_refusal(config.dump()), HasSubstr("index_topk is 16777216"));
+  }
+}
+
 TEST(Config, MoreLayersOrExpertsThanTensorsHoldAreRefused) {
   const std::filesystem::path model = test::source_dir() / "tests/data/models/mixtral";
   const io::CheckpointIndex index = io::open_checkpoint(model);

@@ -234,7 +234,7 @@ void check_indexer(const JsonFields& c, int64_t heads, int64_t head_dim, int64_t
 void use_indexer(const JsonFields& c, const IndexerDefaults& defaults, bool shared,
                  LayerSpec& layer) {
   auto& mla = std::get<MlaSpec>(layer.mixers.front().mixer);
-  mla.chosen = read_size(c, "index_topk", 2048, kMaxPositions / 64);
+  mla.chosen = read_size(c, "index_topk", 2048, kMostChosen);
   if (shared) return;
   const std::string name = mla.name + ".indexer";
   IndexerSpec indexer{.heads = read_size(c, "index_n_heads", defaults.heads),

@@ -32,6 +32,9 @@ void use_mla(const JsonFields& config, const MlaDefaults& defaults, const RopeCo
 // have none.
 void scale_low_ranks(const JsonFields& config, int64_t hidden_size, MlaSpec& mla);
 
+// The positions of a row that an indexer may choose: each takes room in every run.
+inline constexpr int64_t kMostChosen = 65536;
+
 // Refuses an indexer's heads of sizes that are not supported.
 void check_indexer(const JsonFields& config, int64_t heads, int64_t head_dim, int64_t rope_dim);
 

@@ -161,7 +161,7 @@ SummaryIndexerSpec indexer(const JsonFields& c, const NormParams& norm, int64_t 
   const std::string name = "model.layers.{}.attn.indexer";
   const int64_t dim = read_size(c, "index_head_dim", 128);
   SummaryIndexerSpec spec{.heads = read_size(c, "index_n_heads", 64),
-                          .chosen = read_size(c, "index_topk", 512, kMaxPositions / 64),
+                          .chosen = read_size(c, "index_topk", 512, kMostChosen),
                           .keys = summaries(name + ".compressor", norm, dim, 0),
                           .query = one_linear(name + ".wq_b", false),
                           .weights = one_linear(name + ".weights_proj", false)};
