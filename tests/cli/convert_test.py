@@ -1,0 +1,168 @@
+"""sluice convert and sluice quantize: checkpoints that other programs load, of the bits that a run has."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import containers
+from checkpoints import write_checkpoint
+from program import DEMO, HANGS, SLUICE, SOURCE, Case, run_json, sluice, sluice_and_peak
+
+MODELS = SOURCE / "tests/data/models"
+MIB = 1 << 20
+# What a scheme becomes where its inputs are not rounded.
+WEIGHTS_ALONE = {"fp8_dynamic": "fp8_per_channel", "fp8_dynamic_per_block": "fp8_per_block", "int8": "int8_weight_only"}
+FORMATS = {"fp8_per_tensor": "float-quantized", "fp8_per_channel": "float-quantized", "fp8_per_block": "float-quantized",
+           "fp8_dynamic": "float-quantized", "fp8_dynamic_per_block": "float-quantized", "int8": "int-quantized",
+           "int8_weight_only": "pack-quantized", "int4_g128": "pack-quantized", "int4_g32": "pack-quantized",
+           "mxfp8": "mxfp8-quantized", "mxfp4": "mxfp4-pack-quantized", "nvfp4": "nvfp4-pack-quantized"}
+
+
+def read_folder(folder):
+    """Every file by its name."""
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def tensors_of(folder):
+    tensors = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        tensors |= containers.read_safetensors(file)
+    return tensors
+
+
+class ConvertTest(Case):
+    def hash_of(self, model, *options):
+        return run_json("run", model, "--token-ids", "5,6,7,8,9", "-n", "2", "--ignore-eos", "--spill-dir", "none", *options)["logits_hash"]
+
+    def write(self, verb, model, name, *options):
+        done = run_json(verb, model, self.path / name, *options)
+        self.assertFalse((self.path / f"{name}.part").exists())
+        return self.path / name, done
+
+    def model(self, **changes):
+        return write_checkpoint(self.path / "MODEL", **{"hidden_size": 256, "intermediate_size": 384, "head_dim": 128,
+                                                        "num_attention_heads": 2, **changes})
+
+    def test_containers_become_safetensors(self):
+        source = MODELS / "smollm3"
+        tensors = tensors_of(source)
+        turned = [name for name, (_, shape, _) in tensors.items() if len(shape) == 2][::2]
+        writers = {"bin": lambda to: containers.write_torch(to / "pytorch_model.bin", tensors, turned),
+                   "npz": lambda to: containers.write_npz(to / "model.npz", tensors, turned)}
+        for name, write in writers.items():
+            model = self.path / name
+            model.mkdir()
+            shutil.copy(source / "config.json", model)
+            (model / "chat_template.jinja").write_text("{{ messages }}")
+            write(model)
+            out, done = self.write("convert", model, f"{name}-out", "--max-shard-size", "40k", "--verify")
+            self.assertGreater(done["files"], 2)
+            self.assertEqual(tensors_of(out), tensors)
+            index = json.loads((out / "model.safetensors.index.json").read_text())
+            self.assertEqual(set(index["weight_map"]), set(tensors))
+            self.assertEqual(index["metadata"]["total_size"], sum(len(data) for _, _, data in tensors.values()))
+            for file in ("config.json", "chat_template.jinja"):
+                self.assertEqual((out / file).read_bytes(), (model / file).read_bytes())
+            self.assertEqual(self.hash_of(out), self.hash_of(source))
+
+    def test_numbers_become_bf16(self):
+        model = self.model(dtype="F32", torch_dtype="float32")
+        out, _ = self.write("convert", model, "OUT", "--dtype", "bfloat16")
+        self.assertEqual(json.loads((out / "config.json").read_text())["torch_dtype"], "bfloat16")
+        stored = tensors_of(out)
+        self.assertEqual(stored["lm_head.weight" if "lm_head.weight" in stored else "model.embed_tokens.weight"][0], "BF16")
+        self.assertEqual(self.hash_of(out), self.hash_of(model, "--dtype", "bfloat16"))
+
+    def test_the_bits_of_each_scheme(self):
+        model = self.model(num_hidden_layers=2)
+        head = [] if json.loads((model / "config.json").read_text())["tie_word_embeddings"] else ["lm_head"]
+        for scheme, form in FORMATS.items():
+            with self.subTest(scheme=scheme):
+                out, done = self.write("quantize", model, scheme, "--quantization", scheme)
+                self.assertEqual(self.hash_of(out), self.hash_of(model, "--quantization", WEIGHTS_ALONE.get(scheme, scheme)))
+                config = json.loads((out / "config.json").read_text())["quantization_config"]
+                [group] = config["config_groups"].values()
+                self.assertEqual((config["format"], group["format"], group["targets"]), (form, form, ["Linear"]))
+                self.assertEqual(group["input_activations"] is not None, scheme in WEIGHTS_ALONE)
+                self.assertEqual(sorted(config["ignore"]), sorted(["model.embed_tokens", *(head or ["lm_head"])]))
+                self.assertLess(done["largest_error"]["relative_rms_error"], 0.2)
+                self.assertEqual((out / "tokenizer.json").read_bytes(), (model / "tokenizer.json").read_bytes())
+        out, _ = self.write("quantize", model, "deepseek", "--quantization", "fp8_per_block", "--format", "fp8")
+        config = json.loads((out / "config.json").read_text())["quantization_config"]
+        self.assertEqual((config["quant_method"], config["weight_block_size"]), ("fp8", [128, 128]))
+        self.assertEqual(self.hash_of(out), self.hash_of(model, "--quantization", "fp8_per_block"))
+
+    def test_rules_become_groups_and_an_ignore_list(self):
+        model, name = self.model(), "model.layers.0.mlp.down_proj"
+        for rule, groups in {"none": 1, "int8_weight_only": 2}.items():
+            quantization = f"*.down_proj={rule},int4"
+            out, _ = self.write("quantize", model, rule, "--quantization", quantization)
+            config = json.loads((out / "config.json").read_text())["quantization_config"]
+            self.assertEqual(len(config["config_groups"]), groups)
+            self.assertEqual(name in config["ignore"], rule == "none")
+            if groups == 2:
+                self.assertEqual(config["config_groups"]["group_1"]["targets"], [name])
+            self.assertEqual(self.hash_of(out), self.hash_of(model, "--quantization", quantization))
+
+    def test_experts_are_layers_of_their_own(self):
+        out, _ = self.write("quantize", MODELS / "mixtral", "OUT", "--quantization", "fp8")
+        self.assertEqual(self.hash_of(out), self.hash_of(MODELS / "mixtral", "--quantization", "fp8"))
+        ignored = json.loads((out / "config.json").read_text())["quantization_config"]["ignore"]
+        self.assertTrue(any(name.endswith(".gate") for name in ignored), ignored)
+
+    def test_goes_on_where_it_was_interrupted(self):
+        model = self.model(num_hidden_layers=4)
+        request = ("--quantization", "fp8", "--max-shard-size", "700k")
+        whole, done = self.write("quantize", model, "WHOLE", *request)
+        self.assertGreater(done["files"], 2)
+        out, part = self.path / "OUT", self.path / "OUT.part"
+        sizes = {name: len(data) for name, data in read_folder(whole).items() if name.endswith(".safetensors")}
+        # The table of embeddings is larger than any other file.
+        order = sorted(sizes)
+        self.assertLess(order.index(max(sizes, key=sizes.get)), len(order))
+        limit = max(sizes.values()) // 1024 - 1
+        limited = f"ulimit -f {limit}; exec {SLUICE} quantize {model} {out} {' '.join(request)}"
+        failed = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=HANGS)
+        self.assertEqual(failed.returncode, 1, failed.stderr)
+        kept = [name for name in order if (part / name).exists()]
+        self.assertFalse(out.exists())
+        if kept:
+            self.assert_fails(3, "another request has left it", "quantize", model, out, "--quantization", "int8")
+            with open(part / kept[0], "r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                last = file.read(1)[0]
+                file.seek(-1, os.SEEK_END)
+                file.write(bytes([last ^ 1]))
+        done = run_json("quantize", model, out, *request)
+        self.assertEqual(done["kept_files"], max(len(kept) - 1, 0))
+        self.assertEqual(read_folder(out), read_folder(whole))
+        self.assertFalse(part.exists())
+
+    def test_what_is_refused(self):
+        model, out = self.model(), self.path / "OUT"
+        made, _ = self.write("quantize", model, "MADE", "--quantization", "fp8")
+        for status, mention, words in [
+                (2, "MADE", ("quantize", model, made, "--quantization", "fp8")),
+                (3, "is quantized already", ("quantize", made, out, "--quantization", "fp8")),
+                (2, "compressed-tensors has no form", ("quantize", model, out, "--quantization", "nf4")),
+                (2, "--format fp8", ("quantize", model, out, "--quantization", "int8", "--format", "fp8")),
+                (2, "--format x", ("quantize", model, out, "--quantization", "int8", "--format", "x")),
+                (2, "quantizes no matrix", ("quantize", model, out, "--quantization", "none")),
+                (3, "it is stored as [inputs, outputs]", ("quantize", MODELS / "gpt2_noprefix", out, "--quantization", "fp8")),
+                (3, "*.down_proj=none,int4_g128", ("quantize", DEMO, out, "--quantization", "int4")),
+                (2, "config.json", ("convert", self.path, out)),
+                (2, "--dtype", ("convert", model, out, "--dtype", "float64")),
+                (4, "raise --memory", ("quantize", model, out, "--quantization", "fp8", "--memory", "10M"))]:
+            self.assert_fails(status, mention, *words)
+            self.assertFalse(out.exists() or (self.path / "OUT.part").exists(), words)
+
+    def test_memory_does_not_grow_with_the_model(self):
+        peaks = []
+        for layers in (1, 8):
+            model = write_checkpoint(self.path / str(layers), hidden_size=1024, intermediate_size=4096, head_dim=64, num_attention_heads=16,
+                                     num_key_value_heads=16, num_hidden_layers=layers)
+            result, peak = sluice_and_peak("quantize", model, self.path / f"{layers}-out", "--quantization", "fp8", "--memory", "100M", "--quiet")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            peaks.append(peak)
+        self.assertLess(peaks[1], min(100 * MIB, peaks[0] + 4 * MIB))
