@@ -1,4 +1,6 @@
 // sluice quantize, sluice convert: write a standard checkpoint of another one.
+#include <malloc.h>
+
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -37,12 +39,6 @@ struct ConvertOptions : CommonOptions {
 
 constexpr const char* kConfig = "config.json";
 
-WrittenMethod written_method(const std::string& name) {
-  if (name == "compressed-tensors") return WrittenMethod::compressed_tensors;
-  if (name == "fp8") return WrittenMethod::fp8;
-  fail(ErrorKind::usage, "--format {}: must be compressed-tensors or fp8", name);
-}
-
 // The text of config.json. Refuses weights that are not as the hub has them.
 std::string config_text(const ConvertOptions& o) {
   if (io::is_gguf(o.model_path) || !fs::exists(o.model_path / kConfig))
@@ -78,6 +74,7 @@ Buffer writing_memory(const ConvertOptions& o, const CheckpointWriter& writer, L
       o.memory ? parse_size("--memory", *o.memory, free.own + free.free) : free.budget;
   ledger.set_budget(Place::host, budget);
   map_program_code();
+  malloc_trim(0);  // returns to the system what planning freed
   const uint64_t taken = process_rss(), beside = taken + kernel_bytes(taken);
   const uint64_t left = budget - std::min(budget, beside), least = writer.least_memory();
   if (left < least)
@@ -210,7 +207,8 @@ void define_quantize(CLI::App& app, std::stop_token stop) {
       ->required();
   verb->add_option(
       "--format", o->format,
-      "Write this form: compressed-tensors, or fp8 (weight_scale_inv of blocks of 128 x 128)");
+      "Write this form: compressed-tensors, fp8 (weight_scale_inv of blocks of 128 x 128), or "
+      "bitsandbytes (nf4)");
   verb->callback([o, stop] { quantize(*o, stop); });
 }
 

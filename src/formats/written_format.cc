@@ -1,5 +1,7 @@
 #include "src/formats/written_format.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -30,6 +32,7 @@ constexpr std::array kFormats = std::to_array<std::pair<std::string_view, std::s
 });
 
 constexpr int64_t kWordBits = 32;
+constexpr std::array<std::string_view, 3> kMethods{"compressed-tensors", "fp8", "bitsandbytes"};
 
 bool is_grouped_scheme(const QuantScheme& scheme) {
   return scheme.grouped.scales == ScaleKind::grouped;
@@ -43,18 +46,26 @@ bool are_floats(const QuantScheme& scheme) {
 }
 
 std::string_view format_of_scheme(WrittenMethod method, const QuantScheme& scheme) {
-  if (method == WrittenMethod::fp8) {
-    if (scheme.group == ScaleGroup::block) return "fp8";
-    fail(ErrorKind::usage,
-         "--format fp8: has blocks of 128 x 128 only; choose --quantization fp8_dynamic_per_block, "
-         "or another --format than fp8 for {}",
-         scheme.name);
-  }
   const auto found = std::ranges::find(kFormats, scheme.name,
                                        &std::pair<std::string_view, std::string_view>::first);
-  if (found != kFormats.end()) return found->second;
-  fail(ErrorKind::usage, "--quantization {}: compressed-tensors has no form for it; choose another",
-       scheme.name);
+  if (method == WrittenMethod::fp8 && scheme.group == ScaleGroup::block) return "fp8";
+  if (method == WrittenMethod::bitsandbytes && scheme.grouped.table == CodeTable::own) return "nf4";
+  if (method == WrittenMethod::compressed_tensors && found != kFormats.end()) return found->second;
+  fail(ErrorKind::usage,
+       "--format {}: has no form for {}; choose another --quantization, or another --format",
+       kMethods[static_cast<size_t>(method)], scheme.name);
+}
+
+// The sizes of a matrix of bitsandbytes.
+std::string quant_state(const WrittenMatrix& matrix, int64_t block) {
+  const std::string_view dtype = matrix.stored == DType::bf16  ? "bfloat16"
+                                 : matrix.stored == DType::f16 ? "float16"
+                                                               : "float32";
+  return Json{{"quant_type", "nf4"},
+              {"blocksize", block},
+              {"dtype", dtype},
+              {"shape", {matrix.rows, matrix.cols}}}
+      .dump();
 }
 
 std::span<const std::byte> bytes_of(const auto* values, int64_t count) {
@@ -67,6 +78,13 @@ void make_signed(std::byte* codes, int64_t count) {
 }
 
 }  // namespace
+
+WrittenMethod written_method(const std::string& name) {
+  const auto found = std::ranges::find(kMethods, name);
+  if (found == kMethods.end())
+    fail(ErrorKind::usage, "--format {}: must be {}", name, fmt::join(kMethods, ", "));
+  return static_cast<WrittenMethod>(found - kMethods.begin());
+}
 
 WrittenFormat::WrittenFormat(WrittenMethod method, const QuantScheme& scheme)
     : method_(method),
@@ -87,10 +105,18 @@ std::string WrittenFormat::refusal(int64_t cols) const {
   return fmt::format("its {} inputs are no whole groups of {}", cols, group);
 }
 
-std::vector<WrittenPlane> WrittenFormat::planes(int64_t rows, int64_t cols) const {
+std::vector<WrittenPlane> WrittenFormat::planes(const WrittenMatrix& matrix) const {
+  const auto [rows, cols, stored] = matrix;
+  const auto code_bytes = static_cast<int64_t>(code_row_bytes(cols));
+  if (method_ == WrittenMethod::bitsandbytes) {
+    const auto state = static_cast<int64_t>(quant_state(matrix, memory_.scale_cols).size());
+    return {{".weight", DType::u8, {rows * code_bytes, 1}},
+            {".weight.absmax", DType::f32, {rows * groups_of(memory_, cols)}},
+            {".weight.quant_map", DType::f32, {kCodeValues}},
+            {".weight.quant_state.bitsandbytes__nf4", DType::u8, {state}}};
+  }
   std::vector<WrittenPlane> planes;
   const bool is_fp4 = are_floats(scheme_) && bits_of(scheme_) == 4;
-  const auto code_bytes = static_cast<int64_t>(code_row_bytes(cols));
   if (is_packed_ints()) {
     planes.push_back({".weight_packed", DType::i32, {rows, code_bytes / 4}});
   } else if (is_fp4) {
@@ -114,37 +140,52 @@ std::vector<WrittenPlane> WrittenFormat::planes(int64_t rows, int64_t cols) cons
   return planes;
 }
 
-void WrittenFormat::put(const Weight& weight, int64_t first, int64_t rows, int64_t all,
-                        const Write& write) const {
-  const int64_t cols = weight.cols;
-  if (memory_.scales != ScaleKind::grouped) {
-    if (weight.format.dtype == DType::i8) make_signed(weight.data, rows * cols);
-    write(0, bytes_of(weight.data, rows * cols));
-    const int64_t across = ceil_div(cols, kScaleBlock);
-    if (scheme_.group == ScaleGroup::row) write(1, bytes_of(weight.scales, rows));
-    if (scheme_.group == ScaleGroup::tensor && first == 0) write(1, bytes_of(weight.scales, 1));
-    for (int64_t r = 0; scheme_.group == ScaleGroup::block && r < rows; r += kScaleBlock)
-      write(1, bytes_of(weight.scales + r / kPanelRows * across, across));
+void WrittenFormat::put(const Weight& weight, int64_t first, int64_t rows,
+                        const WrittenMatrix& matrix, const Write& write) const {
+  if (memory_.scales == ScaleKind::grouped) {
+    put_groups(weight, rows, write);
+    if (first == 0) put_constants(weight, matrix, write);
     return;
   }
-  const auto in_memory = static_cast<size_t>(grouped_row_bytes(memory_, cols));
-  const size_t stored = code_row_bytes(cols);
+  const int64_t cols = weight.cols, across = ceil_div(cols, kScaleBlock);
+  if (weight.format.dtype == DType::i8) make_signed(weight.data, rows * cols);
+  write(0, bytes_of(weight.data, rows * cols));
+  if (scheme_.group == ScaleGroup::row) write(1, bytes_of(weight.scales, rows));
+  if (scheme_.group == ScaleGroup::tensor && first == 0) write(1, bytes_of(weight.scales, 1));
+  for (int64_t r = 0; scheme_.group == ScaleGroup::block && r < rows; r += kScaleBlock)
+    write(1, bytes_of(weight.scales + r / kPanelRows * across, across));
+}
+
+// Codes in order, and their scales.
+void WrittenFormat::put_groups(const Weight& weight, int64_t rows, const Write& write) const {
+  const auto in_memory = static_cast<size_t>(grouped_row_bytes(memory_, weight.cols));
+  const size_t stored = code_row_bytes(weight.cols);
+  const bool high_first = method_ == WrittenMethod::bitsandbytes;
   for (int64_t r = 0; r < rows; ++r) {
     std::byte* row = weight.data + static_cast<size_t>(r) * in_memory;
     for (size_t at = 0; at < in_memory; at += sizeof(uint32_t)) {
       uint32_t word;
       std::memcpy(&word, row + at, sizeof word);
       word = ordered_codes(word, memory_.bits);
+      if (high_first) word = (word & 0x0f0f0f0f) << 4 | (word >> 4 & 0x0f0f0f0f);
       std::memcpy(row + at, &word, sizeof word);
     }
     write(0, {row, stored});
   }
-  const int64_t scale_bytes = dtype_bytes(memory_.scale_type) * groups_of(memory_, cols);
+  const int64_t scale_bytes = dtype_bytes(memory_.scale_type) * groups_of(memory_, weight.cols);
   write(1, bytes_of(weight.group_scales, rows * scale_bytes));
-  if (first > 0) return;
+}
+
+// Planes that have nothing of a row.
+void WrittenFormat::put_constants(const Weight& weight, const WrittenMatrix& matrix,
+                                  const Write& write) const {
+  const std::array<int64_t, 2> shape{matrix.rows, matrix.cols};
   if (memory_.outer != Outer::none) write(2, bytes_of(weight.outers, 1));
-  const std::array<int64_t, 2> shape{all, cols};
   if (is_packed_ints()) write(2, bytes_of(shape.data(), 2));
+  if (method_ != WrittenMethod::bitsandbytes) return;
+  const std::string state = quant_state(matrix, memory_.scale_cols);
+  write(2, bytes_of(weight.tables, kCodeValues));
+  write(3, bytes_of(state.data(), std::ssize(state)));
 }
 
 Json WrittenFormat::group(const Json& targets) const {
@@ -197,6 +238,15 @@ Json quantization_config(WrittenMethod method, std::span<const WrittenModules> m
             {"activation_scheme", "dynamic"},
             {"weight_block_size", {kScaleBlock, kScaleBlock}},
             {"modules_to_not_convert", others}};
+  if (method == WrittenMethod::bitsandbytes)
+    return {{"quant_method", "bitsandbytes"},
+            {"load_in_4bit", true},
+            {"load_in_8bit", false},
+            {"bnb_4bit_quant_type", "nf4"},
+            {"bnb_4bit_use_double_quant", false},
+            {"bnb_4bit_compute_dtype", "bfloat16"},
+            {"bnb_4bit_quant_storage", "uint8"},
+            {"llm_int8_skip_modules", others}};
   std::string_view format = most->format->format();
   // The group with the most modules has all that no other names.
   groups["group_0"] = most->format->group({"Linear"});

@@ -20,7 +20,16 @@
 namespace sluice {
 
 // The writers of --format, and the names of their `quant_method`.
-enum class WrittenMethod : uint8_t { compressed_tensors, fp8 };
+enum class WrittenMethod : uint8_t { compressed_tensors, fp8, bitsandbytes };
+// The name of --format; Error(usage) for another one.
+WrittenMethod written_method(const std::string& name);
+
+// The matrix as it was stored.
+struct WrittenMatrix {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType stored = DType::bf16;
+};
 
 struct WrittenPlane {
   std::string suffix;  // of the layer's name: ".weight_scale"
@@ -35,16 +44,16 @@ class WrittenFormat {
   WrittenFormat(WrittenMethod method, const QuantScheme& scheme);
 
   const QuantScheme& scheme() const { return scheme_; }
-  // The tensors of a matrix [rows, cols], in the order of put().
-  std::vector<WrittenPlane> planes(int64_t rows, int64_t cols) const;
+  // The tensors of a matrix, in the order of put().
+  std::vector<WrittenPlane> planes(const WrittenMatrix& matrix) const;
   // Why such a matrix has no form; empty: it has one.
   std::string refusal(int64_t cols) const;
 
-  // Gives `write` the bytes of the planes for rows [first, first + rows) of a matrix of `all` rows.
-  // `weight` begins with the first, which begins a block, and its codes are changed in place. A
-  // plane's bytes come in order.
+  // Gives `write` the bytes of the planes for rows [first, first + rows) of a matrix. `weight`
+  // begins with the first, which begins a block, and its codes are changed in place. A plane's
+  // bytes come in order.
   using Write = std::function<void(size_t plane, std::span<const std::byte> bytes)>;
-  void put(const Weight& weight, int64_t first, int64_t rows, int64_t all,
+  void put(const Weight& weight, int64_t first, int64_t rows, const WrittenMatrix& matrix,
            const Write& write) const;
 
   std::string_view format() const { return format_; }
@@ -53,6 +62,8 @@ class WrittenFormat {
 
  private:
   bool is_packed_ints() const { return format_ == "pack-quantized"; }
+  void put_groups(const Weight& weight, int64_t rows, const Write& write) const;
+  void put_constants(const Weight& weight, const WrittenMatrix& matrix, const Write& write) const;
   uint64_t code_row_bytes(int64_t cols) const;
 
   WrittenMethod method_;

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "io/block_output.h"
 #include "io/lanes_output.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
@@ -71,14 +72,19 @@ bool TensorToStore::is_copied() const {
 
 std::vector<io::TensorToWrite> TensorToStore::written() const {
   if (is_copied()) return {{stored->name, stored->dtype, stored->shape}};
-  const Shape matrix = matrix_shape(*stored);
+  const Shape shape = matrix_shape(*stored);
   if (format == nullptr)
     return {{stored->name, to_bf16 ? DType::bf16 : kept_dtype(stored->dtype),
-             stored->column_major ? matrix : stored->shape}};
+             stored->column_major ? shape : stored->shape}};
   std::vector<io::TensorToWrite> planes;
-  for (WrittenPlane& plane : format->planes(matrix[0], matrix[1]))
+  for (WrittenPlane& plane : format->planes(matrix()))
     planes.push_back({stem_of(stored->name) + plane.suffix, plane.dtype, plane.shape});
   return planes;
+}
+
+WrittenMatrix TensorToStore::matrix() const {
+  const Shape shape = matrix_shape(*stored);
+  return {shape[0], shape[1], stored->dtype};
 }
 
 ReadPlan TensorToStore::lay_out(Param& param) const {
@@ -174,7 +180,7 @@ WriteReport CheckpointWriter::write(OutputDirectory& out, std::span<std::byte> m
     ++progress.files_done;
   }
   writing_.index.refuse_changes();
-  if (files_.size() > 1) write_index(out);
+  if (files_.size() > 1) write_index(out, lanes);
   return report;
 }
 
@@ -227,7 +233,7 @@ void CheckpointWriter::write_tensor(const TensorToStore& tensor, const std::vect
     const Weight& weight = loaded.encoded;
     stats.add(loaded.stats);
     if (tensor.format != nullptr) {
-      tensor.format->put(weight, loaded.first, loaded.rows, param.rows, write);
+      tensor.format->put(weight, loaded.first, loaded.rows, tensor.matrix(), write);
     } else {
       write(0, {weight.data,
                 static_cast<size_t>(loaded.rows) * row_bytes(weight.format.dtype, weight.cols)});
@@ -241,19 +247,34 @@ void CheckpointWriter::write_tensor(const TensorToStore& tensor, const std::vect
   work.report.least_exact = stored.name;
 }
 
-void CheckpointWriter::write_index(const OutputDirectory& out) const {
-  Json map = Json::object();
+// Text is made twice: for its length, and to be written.
+void CheckpointWriter::write_index(const OutputDirectory& out, std::span<std::byte> block) const {
   uint64_t bytes = 0;
-  for (const File& file : files_) {
-    for (const TensorToStore& t : tensors_of(file)) {
-      for (const io::TensorToWrite& w : t.written()) {
-        map[w.name] = file.name;
-        bytes += stored_bytes_of(w);
+  const auto each_line = [&](const auto& f) {
+    std::string_view before = "\n";
+    for (const File& file : files_) {
+      for (const TensorToStore& t : tensors_of(file)) {
+        for (const io::TensorToWrite& w : t.written()) {
+          f(fmt::format("{}    {}: \"{}\"", before, Json(w.name).dump(), file.name), w);
+          before = ",\n";
+        }
       }
     }
-  }
-  const Json index{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
-  write_small_file(out.path() / "model.safetensors.index.json", index.dump(2) + "\n");
+  };
+  constexpr std::string_view kEnd = "\n  }\n}\n";
+  uint64_t length = kEnd.size();
+  each_line([&](const std::string& line, const io::TensorToWrite& tensor) {
+    length += line.size();
+    bytes += stored_bytes_of(tensor);
+  });
+  const std::string begin =
+      fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{", bytes);
+  io::BlockOutput index(out.path() / "model.safetensors.index.json", begin.size() + length, block,
+                        writing_.stop);
+  index.write(begin);
+  each_line([&](const std::string& line, const io::TensorToWrite&) { index.write(line); });
+  index.write(kEnd);
+  index.finish();
 }
 
 }  // namespace sluice

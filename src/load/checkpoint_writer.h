@@ -30,6 +30,7 @@ struct TensorToStore {
   bool is_copied() const;
   // The tensors that it becomes; "weight" of their names belongs to the layer.
   std::vector<io::TensorToWrite> written() const;
+  WrittenMatrix matrix() const;
   // Its load by itself.
   ReadPlan lay_out(Param& param) const;
 };
@@ -86,7 +87,7 @@ class CheckpointWriter {
   void divide();
   void write_file(const File& file, Work& work);
   void write_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes, Work& work);
-  void write_index(const OutputDirectory& out) const;
+  void write_index(const OutputDirectory& out, std::span<std::byte> block) const;
 
   CheckpointWriting writing_;
   std::vector<File> files_;

@@ -64,9 +64,10 @@ OutputDirectory::OutputDirectory(fs::path directory, std::string request)
     const Json state =
         parse_json(io::read_small_file(part_ / kState, 16 * MiB), (part_ / kState).string());
     const JsonFields fields(state, kState);
-    if (fields.string_or("request", "") == request_) finished_ = fields.raw("finished");
-    if (!finished_.is_object()) finished_ = Json::object();
-    if (fields.string_or("request", "") == request_) return;
+    if (fields.string_or("request", "") == request_ && fields.has("finished")) {
+      finished_ = fields.raw("finished");
+      if (finished_.is_object()) return;
+    }
   }
   if (!fs::is_empty(part_))
     fail(ErrorKind::refused, "{}: another request has left it unfinished; remove it",
