@@ -111,6 +111,7 @@ size_t value_after(std::string_view json, std::string_view key, size_t at) {
 }  // namespace
 
 WrittenModel converted_model(const io::CheckpointIndex& index, bool to_bf16) {
+  if (index.tensors().empty()) fail(ErrorKind::refused, "the checkpoint holds no tensors");
   WrittenModel written;
   for (const io::StoredTensor& stored : index.tensors())
     written.tensors.push_back({.stored = &stored, .to_bf16 = to_bf16});
