@@ -1,9 +1,11 @@
 // sluice quantize, sluice convert: write a standard checkpoint of another one.
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -201,8 +203,11 @@ void define_quantize(CLI::App& app, std::stop_token stop) {
   begin_group(*verb, kQuantizationGroup);
   verb->add_option(
           "--quantization", o->quantization,
-          "Quantize linear layers by this scheme, or by rules and a scheme for all others: "
-          "*.down_proj=none,int4")
+          fmt::format(
+              "Quantize linear layers by this scheme: {}; or by rules and a scheme for all "
+              "others, *.down_proj=none,int4",
+              fmt::join(quant_schemes().subspan(1) | std::views::transform(&QuantScheme::name),
+                        ", ")))
       ->default_str("")
       ->required();
   verb->add_option(
