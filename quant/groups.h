@@ -50,6 +50,15 @@ SLUICE_HD inline uint32_t paired_codes(uint32_t word, int bits) {
   }
   return halves[0] | halves[1] << 16;
 }
+// The inverse of paired_codes, of 4 or 8 bits.
+inline uint32_t ordered_codes(uint32_t word, int bits) {
+  uint32_t halves[2] = {word & 0xffff, word >> 16};
+  for (uint32_t& half : halves) {
+    half = (half | half << 8) & 0x00ff00ff;
+    if (bits == 4) half = (half | half << 4) & 0x0f0f0f0f;
+  }
+  return halves[0] | halves[1] << bits;
+}
 // Puts a code where all bits are 0.
 SLUICE_HD inline void put_run_code(uint32_t* words, int64_t apart, int bits, int c, uint32_t code) {
   const int low = low_bits(bits), place = run_place(low, c);

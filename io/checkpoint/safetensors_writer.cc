@@ -1,5 +1,9 @@
 #include "io/checkpoint/safetensors_writer.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include "src/base/check.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
@@ -21,6 +25,18 @@ uint64_t data_bytes(const TensorToWrite& tensor) {
   return *bytes;
 }
 
+// Types of parts of bytes have no alignment.
+int element_bytes(DType dtype) {
+  const StoredType& type = stored_type(dtype);
+  return type.block_elements == 1 ? type.block_bytes : 1;
+}
+
+std::string length_of(uint64_t header_bytes) {
+  std::string length;
+  for (int shift = 0; shift < 64; shift += 8) length += static_cast<char>(header_bytes >> shift);
+  return length;
+}
+
 std::string entry(const TensorToWrite& tensor, uint64_t begin, uint64_t end) {
   return fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                      Json(tensor.name).dump(), dtype_name(tensor.dtype),
@@ -31,11 +47,11 @@ std::string entry(const TensorToWrite& tensor, uint64_t begin, uint64_t end) {
 uint64_t each_entry(size_t count, const std::function<TensorToWrite(size_t)>& tensor,
                     const auto& f) {
   uint64_t end = 0;
-  int64_t size = INT64_MAX;
+  int size = INT32_MAX;
   for (size_t i = 0; i < count; ++i) {
     const TensorToWrite t = tensor(i);
-    check(dtype_bytes(t.dtype) <= size, "tensors must come with the largest elements first");
-    size = dtype_bytes(t.dtype);
+    check(element_bytes(t.dtype) <= size, "tensors must come with the largest elements first");
+    size = element_bytes(t.dtype);
     const uint64_t begin = end;
     end += data_bytes(t);
     f(entry(t, begin, end));
@@ -44,6 +60,42 @@ uint64_t each_entry(size_t count, const std::function<TensorToWrite(size_t)>& te
 }
 
 }  // namespace
+
+size_t SafetensorsLayout::find(DType dtype, int lane) const {
+  const auto found = std::ranges::find_if(lanes, [&](const Lane& l) {
+    return l.element_bytes == element_bytes(dtype) && l.lane == lane;
+  });
+  check(found != lanes.end(), "a lane of the file");
+  return static_cast<size_t>(found - lanes.begin());
+}
+
+SafetensorsLayout lay_out_safetensors(std::span<const TensorToWrite> tensors,
+                                      std::span<const int> lanes) {
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto place = [&](size_t i) {
+    return std::pair(-element_bytes(tensors[i].dtype), lanes[i]);
+  };
+  std::ranges::stable_sort(order, {}, place);
+  SafetensorsLayout layout;
+  std::string header(kBegin);
+  each_entry(
+      tensors.size(), [&](size_t i) { return tensors[order[i]]; },
+      [&](const std::string& e) { header += e; });
+  header += kEnd;
+  header.resize(round_up(header.size(), 8), ' ');
+  layout.header = length_of(header.size()) + header;
+  layout.file_bytes = layout.header.size();
+  for (const size_t i : order) {
+    const int bytes = element_bytes(tensors[i].dtype);
+    if (layout.lanes.empty() || layout.lanes.back().element_bytes != bytes ||
+        layout.lanes.back().lane != lanes[i])
+      layout.lanes.push_back({bytes, lanes[i], layout.file_bytes, layout.file_bytes});
+    layout.file_bytes += data_bytes(tensors[i]);
+    layout.lanes.back().end = layout.file_bytes;
+  }
+  return layout;
+}
 
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, size_t count,
                                      const std::function<TensorToWrite(size_t)>& tensor,
@@ -58,9 +110,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, size_t count,
 void SafetensorsWriter::write_header(size_t count,
                                      const std::function<TensorToWrite(size_t)>& tensor,
                                      uint64_t header_bytes) {
-  std::string length;
-  for (int shift = 0; shift < 64; shift += 8) length += static_cast<char>(header_bytes >> shift);
-  out_->write(length);
+  out_->write(length_of(header_bytes));
   out_->write(kBegin);
   each_entry(count, tensor, [&](const std::string& e) { out_->write(e); });
   out_->write(kEnd);

@@ -9,6 +9,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "io/block_output.h"
 #include "src/base/dtype.h"
@@ -21,6 +22,27 @@ struct TensorToWrite {
   DType dtype = DType::f32;
   Shape shape;
 };
+
+// The tensors of a file, and where their data lie. They are sorted by the size of their elements,
+// so that all are aligned, and tensors of one size by their lane: tensors whose data come in order.
+struct SafetensorsLayout {
+  struct Lane {
+    int element_bytes = 1;
+    int lane = 0;
+    uint64_t begin = 0;  // bytes of the file
+    uint64_t end = 0;
+  };
+  std::string header;  // with its length in front, and padded
+  std::vector<Lane> lanes;
+  uint64_t file_bytes = 0;
+
+  // The place in `lanes` of tensors with elements of this type.
+  size_t find(DType dtype, int lane) const;
+};
+
+// `lanes`: of each tensor. Tensors of a lane keep their order.
+SafetensorsLayout lay_out_safetensors(std::span<const TensorToWrite> tensors,
+                                      std::span<const int> lanes);
 
 // Writes a file whose data come bit by bit; nothing but a block of them is held.
 class SafetensorsWriter {

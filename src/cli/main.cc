@@ -137,7 +137,7 @@ int run_main(int argc, char** argv) {
   for (auto* define :
        {define_plan, define_inspect, define_logits, define_eval, define_tokenize, define_detokenize,
         define_render, define_pull, define_list, define_show, define_rm, define_report,
-        define_shard, define_spill, define_bench, define_docs}) {
+        define_shard, define_quantize, define_convert, define_spill, define_bench, define_docs}) {
     define(app, signals.token());
   }
   int status = dispatch(app, argc, argv, signals);

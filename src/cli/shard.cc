@@ -1,9 +1,6 @@
 // sluice shard: cuts a checkpoint for so many ranks, each of which then reads its own files alone.
 #include <filesystem>
 #include <optional>
-#include <system_error>
-#include <utility>
-#include <vector>
 
 #include "io/checkpoint/gguf.h"
 #include "src/base/error.h"
@@ -12,6 +9,7 @@
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
 #include "src/engine/checkpoint.h"
+#include "src/load/output_directory.h"
 #include "src/load/sharded_state.h"
 #include "src/memory/buffer.h"
 #include "src/models/gguf/gguf.h"
@@ -29,73 +27,27 @@ struct ShardOptions : CommonOptions {
 constexpr size_t kBlock = 8 * MiB;  // read and written at a time
 constexpr const char* kConfig = "config.json";
 
-// The files of a new directory. They are removed again, and the directory if it was made for them,
-// unless all are written.
-class NewDirectory {
- public:
-  explicit NewDirectory(fs::path path) : path_(std::move(path)), is_made_(!fs::exists(path_)) {}
-  NewDirectory(const NewDirectory&) = delete;
-  NewDirectory& operator=(const NewDirectory&) = delete;
-  ~NewDirectory() {
-    if (is_complete_) return;
-    std::error_code error;  // a file that was not begun
-    for (const fs::path& file : files_) fs::remove(file, error);
-    if (is_made_) fs::remove(path_, error);
-  }
-
-  const fs::path& path() const { return path_; }
-  // Returns the path of a file that is about to be written.
-  const fs::path& file(const fs::path& name) {
-    fs::create_directories(path_);
-    return files_.emplace_back(path_ / name);
-  }
-  void complete() { is_complete_ = true; }
-
- private:
-  fs::path path_;
-  bool is_made_;
-  bool is_complete_ = false;
-  std::vector<fs::path> files_;
-};
-
-// Copies the files of a directory of the hub that are no weights: tokenizer, templates, and last
-// the config, without which a directory is no model.
-void copy_other_files(const io::ModelDirectory& from, NewDirectory& to) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(from.path())) {
-    const std::string type = entry.path().extension().string();
-    const bool is_text = type == ".json" || type == ".txt" || type == ".jinja" || type == ".model";
-    const bool is_index = entry.path().filename().string().ends_with(".index.json");
-    const bool is_config = entry.path().filename() == kConfig;
-    if (!entry.is_regular_file() || !is_text || is_index || is_config) continue;
-    const std::string name = entry.path().filename().string();
-    fs::copy_file(from.resolve(name), to.file(name));
-  }
-  fs::copy_file(from.resolve(kConfig), to.file(kConfig));
-}
-
 void run(const ShardOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   const bool is_gguf = io::is_gguf(o.model_path);
   if (!is_gguf && !fs::exists(o.model_path / kConfig))
     fail(ErrorKind::usage, "{}: only a GGUF file, or a directory with config.json, can be cut",
          o.model);
-  if (fs::exists(o.out) && !fs::is_empty(o.out))
-    fail(ErrorKind::usage, "{}: is there; name a new directory", o.out);
   Ledger ledger;
   Buffer block(ledger, Use::staging, "files", kBlock, Buffer::Touch::lazily);
   const int ranks = o.tensor_parallel_size;
   std::optional<io::GgufCheckpoint> gguf;
   if (is_gguf) gguf = open_gguf_parts({o.model_path, o.outside_links()});
-  NewDirectory out(o.out);
   try {
+    OutputDirectory out(o.out, {});
     for (int r = 0; r < ranks; ++r) {
       Checkpoint checkpoint({o.model_path, {}, o.outside_links()}, true, {r, ranks}, false, {});
       write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr,
-                          out.file(sharded_state_file(r, is_gguf)), block.bytes(), stop);
+                          out.path() / sharded_state_file(r, is_gguf), block.bytes(), stop);
       log::info("rank {} of {} is written", r, ranks);
     }
     if (!is_gguf) copy_other_files({o.model_path, o.outside_links()}, out);
-    out.complete();
+    out.publish();
   } catch (const fs::filesystem_error& e) {
     fail(ErrorKind::runtime, "{}: cannot be written: {}", o.out, e.code().message());
   }

@@ -27,6 +27,8 @@ void define_detokenize(CLI::App& app, std::stop_token stop);
 void define_render(CLI::App& app, std::stop_token stop);
 void define_report(CLI::App& app, std::stop_token stop);
 void define_shard(CLI::App& app, std::stop_token stop);
+void define_quantize(CLI::App& app, std::stop_token stop);
+void define_convert(CLI::App& app, std::stop_token stop);
 void define_spill(CLI::App& app, std::stop_token stop);
 // Models of the hub: fetched, listed, shown, removed.
 void define_pull(CLI::App& app, std::stop_token stop);

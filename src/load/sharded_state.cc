@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "io/checkpoint/gguf_writer.h"
-#include "io/checkpoint/read_tensors.h"
 #include "io/checkpoint/safetensors_writer.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/load/copier.h"
 #include "src/plan/lay_out.h"
 
 namespace sluice {
@@ -316,47 +316,6 @@ std::vector<RankTensor> tensors_of(const ReadPlan& plan, const Model& model,
       tensors.add_whole(*small);
   return std::move(tensors).take();
 }
-
-// Copies bytes of the checkpoint's files, of which neighbours are read at once.
-class Copier {
- public:
-  Copier(const io::CheckpointIndex& index, std::span<std::byte> block, const std::stop_token& stop)
-      : block_(block), stop_(stop) {
-    for (const io::CheckpointFile& file : index.files()) files_.emplace_back(file);
-  }
-  using Write = std::function<void(std::span<const std::byte>)>;
-  void use(Write write) { write_ = std::move(write); }
-  void write(std::span<const std::byte> bytes) { write_(bytes); }
-
-  void copy(uint32_t file, uint64_t offset, uint64_t bytes) {
-    if (bytes_ > 0 && file == file_ && offset == offset_ + bytes_) {
-      bytes_ += bytes;
-      return;
-    }
-    flush();
-    file_ = file;
-    offset_ = offset;
-    bytes_ = bytes;
-  }
-  void flush() {
-    for (; bytes_ > 0; offset_ += block_.size()) {
-      if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted");
-      const std::span<std::byte> part = block_.first(std::min<uint64_t>(bytes_, block_.size()));
-      files_[file_].read(offset_, {reinterpret_cast<char*>(part.data()), part.size()});
-      write_(part);
-      bytes_ -= part.size();
-      if (bytes_ == 0) break;
-    }
-  }
-
- private:
-  std::span<std::byte> block_;
-  const std::stop_token& stop_;
-  std::vector<io::OpenBytes> files_;
-  Write write_;
-  uint32_t file_ = 0;
-  uint64_t offset_ = 0, bytes_ = 0;
-};
 
 // The units of a part; where rows go across, those of the rank's row `row`.
 void copy_units(const Part& part, int64_t row, Copier& copier) {

@@ -399,6 +399,35 @@ ReadPlan lay_out_part(const ReadPlan& plan, uint32_t tensor, int64_t first, int6
   return result;
 }
 
+Shape matrix_shape(const io::StoredTensor& stored) {
+  const Shape& shape = stored.shape;
+  check(shape.size() >= 2 && !(stored.column_major && shape.size() > 2), "a matrix");
+  if (stored.column_major) return {shape[1], shape[0]};
+  int64_t outputs = 1;
+  for (int d = 0; d + 1 < shape.size(); ++d) outputs *= shape[d];
+  return {outputs, shape[shape.size() - 1]};
+}
+
+ReadPlan lay_out_matrix(const io::StoredTensor& stored, const QuantizeRequest& quantize,
+                        Param& param) {
+  const Shape shape = matrix_shape(stored);
+  param = make_matrix(stored.name, ParamRole::linear, WeightLayout::rows,
+                      {{.source = stored.name,
+                        .rows = shape[0],
+                        .cols = shape[1],
+                        .view = {.transposed = stored.column_major}}},
+                      {});
+  auto matrix = std::make_shared<StoredMatrix>();
+  matrix->planes.emplace_back();
+  matrix->outputs = param.rows;
+  ReadPlan result;
+  result.units.push_back({param.path, 0, 0, 0});
+  result.tensors.push_back({.stored = &stored, .matrix = std::move(matrix)});
+  add_param(result, param, 0, result.tensors, quantize);
+  finish(result);
+  return result;
+}
+
 namespace {
 
 // Lists the experts that the placement has a cache for.

@@ -13,6 +13,12 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
 // groups of row_step() rows, or all. `part` becomes its only parameter, and outlives it.
 ReadPlan lay_out_part(const ReadPlan& plan, uint32_t tensor, int64_t first, int64_t rows,
                       Param& part);
+// A plan of one stored matrix of plain elements by itself, as a linear layer in plain rows. The
+// matrices of a stack lie below one another. `param` becomes its only parameter, and outlives it.
+ReadPlan lay_out_matrix(const io::StoredTensor& stored, const QuantizeRequest& quantize,
+                        Param& param);
+// The outputs and inputs of such a matrix.
+Shape matrix_shape(const io::StoredTensor& stored);
 int64_t row_step(const ReadPlan& plan, uint32_t tensor);
 // Gives the parameters of a plan their tiers and their storage. Error(no_fit) for what cannot be
 // streamed.

@@ -13,7 +13,8 @@ VOCABULARY = 4096
 
 def weights_of(dtype, seed):
     """Some thousand weights as they are stored; a prime number of them, so that rows differ when they are repeated."""
-    numbers = [random.Random(seed).uniform(-0.3, 0.3) for _ in range(10_007)]
+    chosen = random.Random(seed)
+    numbers = [chosen.uniform(-0.3, 0.3) for _ in range(10_007)]
     if dtype == "F16":
         return struct.pack(f"<{len(numbers)}e", *numbers)
     stored = struct.pack(f"<{len(numbers)}f", *numbers)

@@ -18,6 +18,7 @@ from budget_test import BudgetTest
 from chat_test import ChatGoldensTest, ConversationTest, RenderTest
 from containers_test import ContainersTest
 from context_test import ContextTest
+from convert_test import ConvertTest
 from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
 from hosts_test import HostsTest
 from hub_test import HubTest
@@ -172,7 +173,7 @@ class UsageTest(Case):
             "is a path": ["show", DEMO],
             "--mirror /no-such-directory: is not a directory": [*good, "--mirror", "/no-such-directory"],
             "--cors-origin example.org: must be an origin": ["serve", DEMO, "--cors-origin", "example.org"],
-            "unknown command quantize": ["quantize", DEMO],
+            "unknown command compress": ["compress", DEMO],
             "--swap-space": [*good, "--swap-space", "much"],
             "--swap-dir": [*good, "--swap-limit", "1GiB"],
             "--kv-cache-memory": [*good, "--kv-cache-memory", "0"],
@@ -338,7 +339,7 @@ class GoldensTest(Case):
 
 class DocumentationTest(Case):
     def test_man_page_and_completions_name_every_verb(self):
-        verbs = ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench", "serve")
+        verbs = ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench", "serve", "quantize", "convert")
         for kind in ("man", "bash", "zsh", "fish"):
             text = sluice("docs", kind).stdout
             for verb in verbs:
@@ -347,7 +348,7 @@ class DocumentationTest(Case):
         self.assertEqual(subprocess.run(["bash", "-n"], input=sluice("docs", "bash").stdout, text=True).returncode, 0)
 
     def test_help_of_every_verb_has_an_example(self):
-        for verb in ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench", "serve"):
+        for verb in ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench", "serve", "quantize", "convert"):
             out = sluice(verb, "--help")
             self.assertEqual(out.returncode, 0)
             self.assertIn("Example", out.stdout)

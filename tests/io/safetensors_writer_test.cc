@@ -7,6 +7,8 @@
 #include <csignal>
 
 #include "io/checkpoint/safetensors.h"
+#include "io/lanes_output.h"
+#include "io/reader.h"
 #include "tests/io/support.h"
 
 namespace sluice::io {
@@ -128,6 +130,41 @@ TEST(SafetensorsWriter, TheSecondWriterOfAFileIsRefused) {
   }
   write_all(dir / "out");
   EXPECT_EQ(files_in(dir.path()), 1u);
+}
+
+// Codes and scales come in turn, and lie apart in the file.
+TEST(SafetensorsLayout, LanesAreWrittenInTurn) {
+  TempDir dir;
+  const std::vector<TensorToWrite> tensors{
+      {"a", DType::u8, {3, 1000}}, {"a_scale", DType::f32, {3, 1}}, {"b", DType::bf16, {7}},
+      {"c", DType::u8, {2, 1000}}, {"c_scale", DType::u8, {2, 4}},  {"none", DType::f32, {0}}};
+  const std::vector<int> numbers{0, 1, 0, 0, 1, 0};
+  const SafetensorsLayout layout = lay_out_safetensors(tensors, numbers);
+  std::vector<OutputLane> lanes{{0, layout.header.size()}};
+  for (const auto& lane : layout.lanes) lanes.push_back({lane.begin, lane.end});
+  Staging staging(lanes.size() * kDirectAlignment);
+  const std::span<std::byte> memory = staging.span();
+  test::Random random("lanes");
+  std::vector<std::string> contents;
+  for (const TensorToWrite& t : tensors)
+    contents.push_back(random_bytes(random, static_cast<int64_t>(*stored_bytes(t.dtype, t.shape))));
+  LanesOutput out(dir / "out", lanes, memory);
+  out.write(0, bytes_of(layout.header));
+  for (size_t i = 0; i < tensors.size(); ++i)
+    out.write(1 + layout.find(tensors[i].dtype, numbers[i]), bytes_of(contents[i]));
+  EXPECT_FALSE(fs::exists(dir / "out"));
+  const std::string checksum = out.finish();
+  const TensorFile file = read_safetensors_header(dir / "out", "out");
+  ASSERT_EQ(file.tensors.size(), tensors.size());
+  const std::string all = test::read_file(dir / "out");
+  for (const StoredTensor& t : file.tensors) {
+    const auto at = std::ranges::find(tensors, t.name, &TensorToWrite::name) - tensors.begin();
+    EXPECT_EQ(t.offset % static_cast<uint64_t>(dtype_bytes(t.dtype)), 0u) << t.name;
+    EXPECT_EQ(all.substr(t.offset, t.bytes), contents[static_cast<size_t>(at)]) << t.name;
+  }
+  EXPECT_EQ(lanes_checksum(dir / "out", lanes, memory, {}), checksum);
+  test::write_file(dir / "out", all.substr(0, all.size() - 1) + static_cast<char>(all.back() ^ 1));
+  EXPECT_NE(lanes_checksum(dir / "out", lanes, memory, {}), checksum);
 }
 
 }  // namespace

@@ -1,0 +1,280 @@
+#include "src/load/checkpoint_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "io/block_output.h"
+#include "io/lanes_output.h"
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/plan/lay_out.h"
+#include "src/plan/spill_window.h"
+
+namespace sluice {
+namespace {
+
+// Parts of the memory beside rows.
+constexpr uint64_t kLanesBytes = 4 * MiB, kCopiedBytes = 2 * MiB;
+
+uint64_t stored_bytes_of(const io::TensorToWrite& tensor) {
+  const std::optional<uint64_t> bytes = stored_bytes(tensor.dtype, tensor.shape);
+  check(bytes.has_value(), "a tensor's size does not fit 64 bits");
+  return *bytes;
+}
+
+// The parts of a file: its header, and lanes of its tensors.
+struct FileLayout {
+  io::SafetensorsLayout tensors;
+  std::vector<io::OutputLane> lanes;
+
+  explicit FileLayout(std::span<const TensorToStore> stored) {
+    std::vector<io::TensorToWrite> all;
+    std::vector<int> numbers;
+    for (const TensorToStore& t : stored) {
+      int number = 0;
+      for (io::TensorToWrite& w : t.written()) {
+        all.push_back(std::move(w));
+        numbers.push_back(number++);
+      }
+    }
+    tensors = io::lay_out_safetensors(all, numbers);
+    lanes.push_back({0, tensors.header.size()});
+    for (const auto& lane : tensors.lanes) lanes.push_back({lane.begin, lane.end});
+  }
+  // The lanes of a tensor's planes.
+  std::vector<size_t> lanes_of(const TensorToStore& stored) const {
+    std::vector<size_t> found;
+    for (const io::TensorToWrite& w : stored.written())
+      found.push_back(1 + tensors.find(w.dtype, static_cast<int>(found.size())));
+    return found;
+  }
+};
+
+uint64_t file_bytes(std::span<const TensorToStore> stored) {
+  return FileLayout(stored).tensors.file_bytes;
+}
+
+}  // namespace
+
+bool TensorToStore::is_copied() const {
+  const bool is_changed = to_bf16 && stored->dtype != DType::bf16 && is_float_weight(stored->dtype);
+  return format == nullptr && !stored->column_major && !(is_changed && stored->shape.size() > 1);
+}
+
+std::vector<io::TensorToWrite> TensorToStore::written() const {
+  if (is_copied()) return {{stored->name, stored->dtype, stored->shape}};
+  const Shape shape = matrix_shape(*stored);
+  if (format == nullptr)
+    return {{stored->name, to_bf16 ? DType::bf16 : kept_dtype(stored->dtype),
+             stored->column_major ? shape : stored->shape}};
+  std::vector<io::TensorToWrite> planes;
+  for (WrittenPlane& plane : format->planes(matrix()))
+    planes.push_back({stem_of(stored->name) + plane.suffix, plane.dtype, plane.shape});
+  return planes;
+}
+
+WrittenMatrix TensorToStore::matrix() const {
+  const Shape shape = matrix_shape(*stored);
+  return {shape[0], shape[1], stored->dtype};
+}
+
+ReadPlan TensorToStore::lay_out(Param& param) const {
+  QuantizeRequest request{format != nullptr ? format->scheme() : *find_quant_scheme("none")};
+  request.to_bf16 = to_bf16;
+  return lay_out_matrix(*stored, request, param);
+}
+
+struct CheckpointWriter::Work {
+  OutputDirectory& out;
+  WriteProgress& progress;
+  WriteReport& report;
+  std::span<std::byte> lanes;
+  Copier copier;
+  MatrixLoader loader;
+  std::optional<io::LanesOutput> file = {};
+};
+
+CheckpointWriter::CheckpointWriter(CheckpointWriting writing) : writing_(std::move(writing)) {
+  for (const TensorToStore& t : writing_.tensors) {
+    const bool is_matrix = t.stored->shape.size() == 2 && is_float_weight(t.stored->dtype);
+    if (t.stored->column_major && !is_matrix)
+      fail(ErrorKind::refused,
+           "{}: is stored with its dimensions exchanged, as only matrices of "
+           "plain elements may be",
+           t.stored->name);
+  }
+  divide();
+}
+
+std::span<const TensorToStore> CheckpointWriter::tensors_of(const File& file) const {
+  return std::span(writing_.tensors).subspan(file.first, file.end - file.first);
+}
+
+// Fills one file after another, as the Hugging Face libraries do.
+void CheckpointWriter::divide() {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < writing_.tensors.size(); ++i) {
+    uint64_t more = 0;
+    for (const io::TensorToWrite& w : writing_.tensors[i].written()) more += stored_bytes_of(w);
+    if (files_.empty() || (bytes > 0 && bytes + more > writing_.most_file_bytes)) {
+      files_.push_back({{}, i, i});
+      bytes = 0;
+    }
+    files_.back().end = i + 1;
+    bytes += more;
+  }
+  for (size_t i = 0; i < files_.size(); ++i)
+    files_[i].name = files_.size() == 1
+                         ? "model.safetensors"
+                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files_.size());
+}
+
+uint64_t CheckpointWriter::least_memory() const {
+  uint64_t most = 0;
+  std::map<std::tuple<DType, int64_t, int64_t, const void*>, bool> seen;
+  for (const TensorToStore& t : writing_.tensors) {
+    if (t.is_copied()) continue;
+    const Shape shape = matrix_shape(*t.stored);
+    if (!seen.try_emplace({t.stored->dtype, shape[0], shape[1], t.format}, true).second) continue;
+    Param param;
+    most = std::max(most, spill_window(t.lay_out(param), 0, 0).least_memory);
+  }
+  return kLanesBytes + kCopiedBytes + most;
+}
+
+uint64_t CheckpointWriter::needed_bytes(const OutputDirectory& out) const {
+  uint64_t bytes = 0;
+  for (const File& file : files_)
+    if (!out.finished(file.name)) bytes += file_bytes(tensors_of(file));
+  return bytes;
+}
+
+WriteReport CheckpointWriter::write(OutputDirectory& out, std::span<std::byte> memory,
+                                    WriteProgress& progress) {
+  const std::span<std::byte> lanes = memory.first(kLanesBytes),
+                             copied = memory.subspan(kLanesBytes, kCopiedBytes);
+  WriteReport report{.files = files_.size()};
+  Work work{.out = out,
+            .progress = progress,
+            .report = report,
+            .lanes = lanes,
+            .copier = Copier(writing_.index, copied, writing_.stop),
+            .loader = MatrixLoader({.index = writing_.index,
+                                    .options = writing_.options,
+                                    .memory = memory.subspan(kLanesBytes + kCopiedBytes),
+                                    .stop = writing_.stop})};
+  for (const TensorToStore& t : writing_.tensors) progress.bytes_total += t.stored->bytes;
+  progress.files_total = static_cast<uint32_t>(files_.size());
+  for (const File& file : files_) {
+    write_file(file, work);
+    report.bytes += file_bytes(tensors_of(file));
+    ++progress.files_done;
+  }
+  writing_.index.refuse_changes();
+  if (files_.size() > 1) write_index(out, lanes);
+  return report;
+}
+
+// Writes a file, unless it is there.
+void CheckpointWriter::write_file(const File& file, Work& work) {
+  const FileLayout layout(tensors_of(file));
+  const std::filesystem::path path = work.out.path() / file.name;
+  const auto is_whole = [&](const std::string& checksum) {
+    return std::filesystem::exists(path) &&
+           io::lanes_checksum(path, layout.lanes, work.lanes, writing_.stop) == checksum;
+  };
+  if (const auto earlier = work.out.finished(file.name)) {
+    if (is_whole(*earlier)) {
+      ++work.report.kept_files;
+      for (const TensorToStore& t : tensors_of(file)) work.progress.bytes_done += t.stored->bytes;
+      return;
+    }
+    log::warning("{}: is damaged, and written again", file.name);
+    work.out.forget(file.name);
+  }
+  work.file.emplace(path, layout.lanes, work.lanes);
+  work.file->write(0, std::as_bytes(std::span(layout.tensors.header)));
+  for (const TensorToStore& t : tensors_of(file)) {
+    write_tensor(t, layout.lanes_of(t), work);
+    work.progress.bytes_done += t.stored->bytes;
+  }
+  const std::string checksum = work.file->finish();
+  if (writing_.verify && !is_whole(checksum))
+    fail(ErrorKind::runtime, "{}: reads back otherwise than it was written; the disk is at fault",
+         io::printable(path.string()));
+  work.out.note_finished(file.name, checksum);
+}
+
+void CheckpointWriter::write_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes,
+                                    Work& work) {
+  const io::StoredTensor& stored = *tensor.stored;
+  const auto write = [&](size_t plane, std::span<const std::byte> bytes) {
+    work.file->write(lanes[plane], bytes);
+  };
+  if (tensor.is_copied()) {
+    work.copier.use([&](std::span<const std::byte> bytes) { write(0, bytes); });
+    work.copier.copy(stored.file, stored.offset, stored.bytes);
+    work.copier.flush();
+    return;
+  }
+  Param param;
+  const ReadPlan plan = tensor.lay_out(param);
+  EncodeStats stats;
+  work.loader.load(plan, 0, [&](const MatrixRows& loaded) {
+    const Weight& weight = loaded.encoded;
+    stats.add(loaded.stats);
+    if (tensor.format != nullptr) {
+      tensor.format->put(weight, loaded.first, loaded.rows, tensor.matrix(), write);
+    } else {
+      write(0, {weight.data,
+                static_cast<size_t>(loaded.rows) * row_bytes(weight.format.dtype, weight.cols)});
+    }
+    return true;
+  });
+  const double error =
+      stats.value_squares > 0 ? std::sqrt(stats.error_squares / stats.value_squares) : 0;
+  if (tensor.format == nullptr || error < work.report.largest_error) return;
+  work.report.largest_error = error;
+  work.report.least_exact = stored.name;
+}
+
+// Text is made twice: for its length, and to be written.
+void CheckpointWriter::write_index(const OutputDirectory& out, std::span<std::byte> block) const {
+  uint64_t bytes = 0;
+  const auto each_line = [&](const auto& f) {
+    std::string_view before = "\n";
+    for (const File& file : files_) {
+      for (const TensorToStore& t : tensors_of(file)) {
+        for (const io::TensorToWrite& w : t.written()) {
+          f(fmt::format("{}    {}: \"{}\"", before, Json(w.name).dump(), file.name), w);
+          before = ",\n";
+        }
+      }
+    }
+  };
+  constexpr std::string_view kEnd = "\n  }\n}\n";
+  uint64_t length = kEnd.size();
+  each_line([&](const std::string& line, const io::TensorToWrite& tensor) {
+    length += line.size();
+    bytes += stored_bytes_of(tensor);
+  });
+  const std::string begin =
+      fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{", bytes);
+  io::BlockOutput index(out.path() / "model.safetensors.index.json", begin.size() + length, block,
+                        writing_.stop);
+  index.write(begin);
+  each_line([&](const std::string& line, const io::TensorToWrite&) { index.write(line); });
+  index.write(kEnd);
+  index.finish();
+}
+
+}  // namespace sluice

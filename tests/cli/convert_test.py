@@ -1,0 +1,173 @@
+"""sluice convert and sluice quantize: checkpoints that other programs load, of the bits that a run has."""
+
+import json
+import shutil
+import subprocess
+import unittest
+
+import containers
+from checkpoints import write_checkpoint
+from program import DEMO, HANGS, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice, sluice_and_peak
+
+MODELS = SOURCE / "tests/data/models"
+MIB = 1 << 20
+# What a scheme becomes where its inputs are not rounded.
+WEIGHTS_ALONE = {"fp8_dynamic": "fp8_per_channel", "fp8_dynamic_per_block": "fp8_per_block", "int8": "int8_weight_only"}
+FORMATS = {"fp8_per_tensor": "float-quantized", "fp8_per_channel": "float-quantized", "fp8_per_block": "float-quantized",
+           "fp8_dynamic": "float-quantized", "fp8_dynamic_per_block": "float-quantized", "int8": "int-quantized",
+           "int8_weight_only": "pack-quantized", "int4_g128": "pack-quantized", "int4_g32": "pack-quantized",
+           "mxfp8": "mxfp8-quantized", "mxfp4": "mxfp4-pack-quantized", "nvfp4": "nvfp4-pack-quantized"}
+
+
+def read_folder(folder):
+    """Every file by its name."""
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def tensors_of(folder):
+    tensors = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        tensors |= containers.read_safetensors(file)
+    return tensors
+
+
+class ConvertTest(Case):
+    def hash_of(self, model, *options):
+        return run_json("run", model, "--token-ids", "5,6,7,8,9", "-n", "2", "--ignore-eos", "--spill-dir", "none", *options)["logits_hash"]
+
+    def write(self, verb, model, name, *options):
+        done = run_json(verb, model, self.path / name, *options)
+        self.assertFalse((self.path / f"{name}.part").exists())
+        return self.path / name, done
+
+    def model(self, **changes):
+        return write_checkpoint(self.path / "MODEL", **{"hidden_size": 256, "intermediate_size": 384, "head_dim": 128,
+                                                        "num_attention_heads": 2, **changes})
+
+    def test_containers_become_safetensors(self):
+        source = MODELS / "smollm3"
+        tensors = tensors_of(source)
+        turned = [name for name, (_, shape, _) in tensors.items() if len(shape) == 2][::2]
+        writers = {"bin": lambda to: containers.write_torch(to / "pytorch_model.bin", tensors, turned),
+                   "npz": lambda to: containers.write_npz(to / "model.npz", tensors, turned)}
+        for name, write in writers.items():
+            model = self.path / name
+            model.mkdir()
+            shutil.copy(source / "config.json", model)
+            (model / "chat_template.jinja").write_text("{{ messages }}")
+            write(model)
+            out, done = self.write("convert", model, f"{name}-out", "--max-shard-size", "40k", "--verify")
+            self.assertGreater(done["files"], 2)
+            self.assertEqual(tensors_of(out), tensors)
+            index = json.loads((out / "model.safetensors.index.json").read_text())
+            self.assertEqual(set(index["weight_map"]), set(tensors))
+            self.assertEqual(index["metadata"]["total_size"], sum(len(data) for _, _, data in tensors.values()))
+            for file in ("config.json", "chat_template.jinja"):
+                self.assertEqual((out / file).read_bytes(), (model / file).read_bytes())
+            self.assertEqual(self.hash_of(out), self.hash_of(source))
+
+    def test_numbers_become_bf16(self):
+        model = self.model(dtype="F32", torch_dtype="float32")
+        out, _ = self.write("convert", model, "OUT", "--dtype", "bfloat16")
+        self.assertEqual(json.loads((out / "config.json").read_text())["torch_dtype"], "bfloat16")
+        stored = tensors_of(out)
+        self.assertEqual(stored["lm_head.weight" if "lm_head.weight" in stored else "model.embed_tokens.weight"][0], "BF16")
+        self.assertEqual(self.hash_of(out), self.hash_of(model, "--dtype", "bfloat16"))
+
+    def test_the_bits_of_each_scheme(self):
+        model = self.model(num_hidden_layers=2)
+        head = [] if json.loads((model / "config.json").read_text())["tie_word_embeddings"] else ["lm_head"]
+        hashes = {self.hash_of(model)}
+        for scheme in ["fp8_per_block", "int8", "int4_g32", "nvfp4"] if SANITIZED else FORMATS:
+            form = FORMATS[scheme]
+            with self.subTest(scheme=scheme):
+                out, done = self.write("quantize", model, scheme, "--quantization", scheme)
+                made = self.hash_of(out)
+                self.assertEqual(made, self.hash_of(model, "--quantization", WEIGHTS_ALONE.get(scheme, scheme)))
+                hashes.add(made)
+                config = json.loads((out / "config.json").read_text())["quantization_config"]
+                [group] = config["config_groups"].values()
+                self.assertEqual((config["format"], group["format"], group["targets"]), (form, form, ["Linear"]))
+                self.assertEqual(group["input_activations"] is not None, scheme in WEIGHTS_ALONE)
+                self.assertEqual(sorted(config["ignore"]), sorted(["model.embed_tokens", *(head or ["lm_head"])]))
+                self.assertLess(done["largest_error"]["relative_rms_error"], 0.2)
+                self.assertEqual((out / "tokenizer.json").read_bytes(), (model / "tokenizer.json").read_bytes())
+        self.assertGreater(len(hashes), 4 if SANITIZED else 8)  # the scale of a block of 128 x 128 may be that of the tensor
+
+    def test_the_bits_of_other_methods(self):
+        model = self.model()
+        for method, scheme in {"fp8": "fp8_per_block", "bitsandbytes": "nf4"}.items():
+            out, _ = self.write("quantize", model, method, "--quantization", scheme, "--format", method)
+            config = json.loads((out / "config.json").read_text())["quantization_config"]
+            self.assertEqual(config["quant_method"], method)
+            self.assertEqual(self.hash_of(out), self.hash_of(model, "--quantization", scheme))
+
+    def test_rules_become_groups_and_an_ignore_list(self):
+        model, name = self.model(), "model.layers.0.mlp.down_proj"
+        for rule, groups in {"none": 1, "int8_weight_only": 2}.items():
+            quantization = f"*.down_proj={rule},int4"
+            out, _ = self.write("quantize", model, rule, "--quantization", quantization)
+            config = json.loads((out / "config.json").read_text())["quantization_config"]
+            self.assertEqual(len(config["config_groups"]), groups)
+            self.assertEqual(name in config["ignore"], rule == "none")
+            if groups == 2:
+                self.assertEqual(config["config_groups"]["group_1"]["targets"], [name])
+            self.assertEqual(self.hash_of(out), self.hash_of(model, "--quantization", quantization))
+
+    def test_experts_are_layers_of_their_own(self):
+        out, _ = self.write("quantize", MODELS / "mixtral", "OUT", "--quantization", "fp8")
+        self.assertEqual(self.hash_of(out), self.hash_of(MODELS / "mixtral", "--quantization", "fp8"))
+        ignored = json.loads((out / "config.json").read_text())["quantization_config"]["ignore"]
+        self.assertTrue(any(name.endswith(".gate") for name in ignored), ignored)
+
+    def test_goes_on_where_it_was_interrupted(self):
+        model = self.model(intermediate_size=12288)  # matrices of the MLP are larger than the table of embeddings, which comes first
+        request = ("--quantization", "fp8", "--max-shard-size", "700k")
+        whole, done = self.write("quantize", model, "WHOLE", *request)
+        out, part = self.path / "OUT", self.path / "OUT.part"
+        limited = f"ulimit -f 2500; exec {SLUICE} quantize {model} {out} {' '.join(request)}"
+        failed = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=HANGS)
+        self.assertEqual(failed.returncode, 1, failed.stderr)
+        self.assertIn("cannot", failed.stderr)
+        kept = sorted(part.glob("*.safetensors"))
+        self.assertGreater(len(kept), 1)
+        self.assertFalse(out.exists())
+        self.assert_fails(3, "another request has left it", "quantize", model, out, "--quantization", "int8")
+        data = kept[0].read_bytes()
+        kept[0].write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        again = run_json("quantize", model, out, *request)
+        self.assertEqual((again["kept_files"], again["files"]), (len(kept) - 1, done["files"]))
+        self.assertEqual(read_folder(out), read_folder(whole))
+        self.assertFalse(part.exists())
+
+    def test_what_is_refused(self):
+        model, out = self.model(), self.path / "OUT"
+        cut = shutil.copytree(model, self.path / "CUT")
+        (cut / "model.safetensors").rename(cut / "model-rank-0-part-0.safetensors")
+        made, _ = self.write("quantize", model, "MADE", "--quantization", "fp8")
+        for status, mention, words in [
+                (2, "MADE", ("quantize", model, made, "--quantization", "fp8")),
+                (3, "is quantized already", ("quantize", made, out, "--quantization", "fp8")),
+                (2, "compressed-tensors: has no form for nf4", ("quantize", model, out, "--quantization", "nf4")),
+                (2, "--format fp8", ("quantize", model, out, "--quantization", "int8", "--format", "fp8")),
+                (2, "--format x", ("quantize", model, out, "--quantization", "int8", "--format", "x")),
+                (2, "quantizes no matrix", ("quantize", model, out, "--quantization", "none")),
+                (3, "it is stored as [inputs, outputs]", ("quantize", MODELS / "gpt2_noprefix", out, "--quantization", "fp8")),
+                (3, "*.down_proj=none,int4_g128", ("quantize", DEMO, out, "--quantization", "int4")),
+                (3, "one of several ranks has them", ("convert", cut, out)),
+                (2, "config.json", ("convert", self.path, out)),
+                (2, "--dtype", ("convert", model, out, "--dtype", "float64")),
+                (4, "raise --memory", ("quantize", model, out, "--quantization", "fp8", "--memory", "10M"))]:
+            self.assert_fails(status, mention, *words)
+            self.assertFalse(out.exists() or (self.path / "OUT.part").exists(), words)
+
+    @unittest.skipIf(SANITIZED, "sanitizers have memory of their own")
+    def test_memory_does_not_grow_with_the_model(self):
+        peaks = []
+        for layers in (1, 8):
+            model = write_checkpoint(self.path / str(layers), hidden_size=1024, intermediate_size=4096, head_dim=64, num_attention_heads=16,
+                                     num_key_value_heads=16, num_hidden_layers=layers)
+            result, peak = sluice_and_peak("quantize", model, self.path / f"{layers}-out", "--quantization", "fp8", "--memory", "100M", "--quiet")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            peaks.append(peak)
+        self.assertLess(peaks[1], min(100 * MIB, peaks[0] + 4 * MIB))
