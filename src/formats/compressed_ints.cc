@@ -1,7 +1,7 @@
 // Integers of compressed-tensors. A linear layer is
 //   of "pack-quantized":
 //     weight_packed      int32 [outputs, inputs * bits / 32, rounded up]: code + 2^(bits - 1), the
-//                        lowest bits of a word first; 2 to 6 or 8 bits. In older files no code
+//                        lowest bits of a word first; 1 to 6 or 8 bits. In older files no code
 //                        is in two words: of 3, 5 and 6 bits these have 10, 6 and 5 codes
 //     weight_zero_point  int32 [outputs * bits / 32, rounded up, groups]: along columns, as codes;
 //                        or I8 [outputs, groups]
@@ -166,7 +166,7 @@ class PackedInts final : public StoredFormat {
     }
     if (!found) {
       tensors.fault(fmt::format(
-          "{} has shape {}, which codes of 2 to 6 or 8 bits of a matrix {} have not", codes.name,
+          "{} has shape {}, which codes of 1 to 6 or 8 bits of a matrix {} have not", codes.name,
           codes.shape.str(), Shape{wanted.outputs, wanted.piece.cols}.str()));
       return nullptr;
     }
@@ -214,8 +214,8 @@ bool names_eight_bits(const JsonFields& q) {
 // Sizes of codes, those of config.json first: shapes of small matrices may be those of two.
 std::vector<int64_t> packed_bits(const JsonFields& q) {
   std::vector<int64_t> sizes = compressed_bits(q);
-  std::erase_if(sizes, [](int64_t bits) { return bits < 2 || bits == 7 || bits > 8; });
-  sizes.insert(sizes.end(), {4, 8, 2, 3, 5, 6});
+  std::erase_if(sizes, [](int64_t bits) { return bits < 1 || bits == 7 || bits > 8; });
+  sizes.insert(sizes.end(), {4, 8, 2, 3, 5, 6, 1});
   return sizes;
 }
 

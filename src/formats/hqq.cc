@@ -18,8 +18,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::array kHqqTensors{".zero",
-                                 ".nbits",
+constexpr std::array kHqqTensors{".nbits",
                                  ".group_size",
                                  ".channel_wise",
                                  ".optimize",

@@ -5,8 +5,8 @@
 //   biases  as the scales; in the mode "affine" alone
 // and a stack of experts has one more dimension in front. Its mode follows from these, as mlx-lm
 // itself finds it:
-//   affine  scales are F32, BF16 or F16: an element is code * scale + bias, of 2, 3, 4, 5, 6 or 8
-//           bits in groups of 32, 64 or 128
+//   affine  scales are F32, BF16 or F16: an element is code * scale + bias, of 1 to 6 or 8 bits in
+//           groups of 32, 64 or 128
 //   mxfp4   U8 scales are powers of two (E8M0) for 32 inputs each, codes E2M1
 //   mxfp8   the same with E4M3 codes
 //   nvfp4   U8 scales are E4M3 for 16 inputs each, codes E2M1
@@ -36,7 +36,8 @@ bool is_supported(const MlxForm& form) {
   const auto [bits, group, affine] = form;
   if (affine)
     return (group == 32 || group == 64 || group == 128) &&
-           (bits == 2 || bits == 3 || bits == 4 || bits == 5 || bits == 6 || bits == 8);
+           (bits == 1 || bits == 2 || bits == 3 || bits == 4 || bits == 5 || bits == 6 ||
+            bits == 8);
   return (bits == 4 && (group == 16 || group == 32)) || (bits == 8 && group == 32);
 }
 
@@ -74,7 +75,7 @@ class Mlx final : public StoredFormat {
     const auto form = form_of(codes, scales, inputs);
     if (!form) {
       tensors.fault(fmt::format(
-          "{} {} and {} {} {} are no quantization of {} inputs that MLX has: of 2, 3, 4, 5, 6 or 8 "
+          "{} {} and {} {} {} are no quantization of {} inputs that MLX has: of 1 to 6 or 8 "
           "bits in groups of 32, 64 or 128, mxfp4, mxfp8 or nvfp4",
           codes.name, codes.shape.str(), scales.name, dtype_name(scales.dtype), scales.shape.str(),
           inputs));

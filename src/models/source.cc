@@ -1,5 +1,7 @@
 #include "src/models/source.h"
 
+#include <utility>
+
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -36,12 +38,12 @@ class DirectorySource : public ModelSource {
     return read_json(kGeneration);
   }
   io::CheckpointIndex index() const override {
-    io::CheckpointIndex stored = io::open_checkpoint(directory_, mirrors_, rank_);
+    io::CheckpointIndex stored = opened_ ? *std::exchange(opened_, std::nullopt) : open();
     return is_of_mlx() ? with_hub_names(stored) : std::move(stored);
   }
   SourceFacts facts() const override {
     if (!is_of_mlx()) return {};
-    return mlx_facts(io::open_checkpoint(directory_, mirrors_, rank_));
+    return mlx_facts(opened_.emplace(open()));
   }
   std::optional<Tokenizer> tokenizer() const override {
     if (!Tokenizer::is_in(directory_)) return std::nullopt;
@@ -51,6 +53,7 @@ class DirectorySource : public ModelSource {
   EmbeddingRules embedding_rules() const override { return read_embedding_rules(directory_); }
 
  private:
+  io::CheckpointIndex open() const { return io::open_checkpoint(directory_, mirrors_, rank_); }
   // Read once: a list of quantized modules may be long.
   const Json& settled_config() const {
     if (config_) return *config_;
@@ -72,6 +75,7 @@ class DirectorySource : public ModelSource {
   std::vector<fs::path> mirrors_;
   io::OpeningRank rank_;
   mutable std::optional<Json> config_;
+  mutable std::optional<io::CheckpointIndex> opened_;  // for facts, until the index is asked for
 };
 
 [[noreturn]] void refuse_path(const fs::path& model) {

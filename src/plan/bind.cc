@@ -270,6 +270,10 @@ void add_cover_faults(const Binding& binding, Claims& claims, const ModelFiles& 
   }
 }
 
+std::string_view module_of(std::string_view tensor) {
+  return tensor.substr(0, std::min(tensor.rfind('.'), tensor.size()));
+}
+
 // Names of tensors that may be there or not.
 std::unordered_set<std::string> kv_scale_names(const CausalLM& root) {
   std::unordered_set<std::string> all;
@@ -423,16 +427,20 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       }
     });
   }
+  std::unordered_set<std::string_view> faulty;  // modules
   for (Claims& c : claims.all()) {
     if (c.stored == nullptr) {
       formats.refuse_absent(std::string(c.source));
       faults.push_back(missing(binding, c));
     } else if (describe(binding, c, model.files, formats, faults)) {
       add_cover_faults(binding, c, model.files, faults);
+    } else {
+      faulty.insert(module_of(c.source));
     }
   }
+  // Other tensors of a module whose matrix has a fault are not clear.
   auto is_claimed = [&](const io::StoredTensor& t) {
-    return claims.has(t) || formats.claims(t.name);
+    return claims.has(t) || formats.claims(t.name) || faulty.contains(module_of(t.name));
   };
   add_unclaimed(model, index, is_claimed, formats, binding, faults);
   if (!faults.empty()) refuse("the checkpoint does not fit " + model.files.config_name, faults);
