@@ -219,7 +219,7 @@ float number_of(const EncodeArgs& a, DType type, const std::byte* from) {
   if (type == DType::u8) return 1;
   alignas(float) std::byte bytes[sizeof(float)];
   std::memcpy(bytes, from, static_cast<size_t>(dtype_bytes(type)));
-  return stored_scale(bytes, type, nullptr, 0) * a.factor;
+  return static_cast<float>(stored_scale(bytes, type, nullptr, 0) * a.factor);
 }
 
 // Scales of a byte, which lie beside each other, go where the panels have them.
@@ -266,6 +266,7 @@ void put_outers(const EncodeArgs& a) {
   if (format.outer_groups == 0) {
     float outer = 0;
     std::memcpy(&outer, a.source + number_at(a, 0, 0, 0), sizeof outer);
+    outer = static_cast<float>(outer * a.factor);
     const int64_t end = ceil_div(a.first_row + a.rows, kPanelRows);  // rows may begin in a panel
     std::fill(a.to.outers + a.first_row / kPanelRows, a.to.outers + end, outer);
     return;
