@@ -61,7 +61,7 @@ struct EncodeArgs {
   int64_t sharing = 1;             // of scales: outputs that have a source row together; 0: all
   CodeWords words = {};            // of codes and zeros
   int64_t flat = 0;                // neighbouring elements of the matrix with one number; 0: rows
-  float factor = 1;                // of scales that are float32
+  double factor = 1;               // of scales that are float32, and of an outer one of all
   int64_t source_group = 0;        // inputs that share a number; 0: as many as in `to`
   int64_t first_col = 0;           // of `to`: input that the source begins with
   int64_t first_group = 0;         // and group, of scales and zeros

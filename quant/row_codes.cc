@@ -97,8 +97,9 @@ DType number_type(const EncodeArgs& a) {
 // The value of a scale, or of a zero that is a float.
 float number_of(const EncodeArgs& a, const std::byte* from) {
   alignas(float) std::byte bytes[sizeof(float)];
-  std::memcpy(bytes, from, static_cast<size_t>(dtype_bytes(a.stored)));
-  return stored_scale(bytes, number_type(a), nullptr, 0) * a.factor;
+  const DType type = number_type(a);
+  std::memcpy(bytes, from, static_cast<size_t>(dtype_bytes(type)));
+  return static_cast<float>(stored_scale(bytes, type, nullptr, 0) * a.factor);
 }
 
 // Returns whether those of a row lie side by side, as memory has them.
@@ -159,6 +160,7 @@ void put_outers(const EncodeArgs& a) {
   if (format.outer_groups == 0) {
     float outer = 0;
     std::memcpy(&outer, a.source + number_at(a, 0, 0, 0), sizeof outer);
+    outer = static_cast<float>(outer * a.factor);
     const int64_t end = ceil_div(a.first_row + a.rows, kPanelRows);  // rows may begin in a panel
     std::fill(a.to.outers + a.first_row / kPanelRows, a.to.outers + end, outer);
     return;

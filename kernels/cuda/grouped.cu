@@ -379,7 +379,7 @@ struct RowNumberArgs {
   int bits;                 // of zeros
   int64_t zeros_apart;      // words from one of their words to the next
   bool is_signed;
-  float factor;
+  double factor;
   bool to_float;
   int64_t to_bytes;
   std::byte* to;
@@ -409,7 +409,8 @@ __global__ void __launch_bounds__(kElementwiseThreads) row_numbers_kernel(RowNum
                                             a.bits, a.output(row) % a.sharing);
     *to = static_cast<std::byte>(zero & mask);
   } else if (a.to_float) {
-    *reinterpret_cast<float*>(to) = *reinterpret_cast<const float*>(from) * a.factor;
+    *reinterpret_cast<float*>(to) =
+        static_cast<float>(*reinterpret_cast<const float*>(from) * a.factor);
   } else {
     for (int64_t b = 0; b < a.to_bytes; ++b) to[b] = from[b];
   }
@@ -455,7 +456,7 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   args.bits = packed_zeros ? format.bits : 0;
   args.zeros_apart = packed_zeros ? zeros_apart(a) / 4 : 0;
   args.is_signed = a.words.is_signed;
-  args.factor = outers ? 1 : a.factor;
+  args.factor = a.factor;
   args.to_float = outers || type == DType::f32;
   args.to_bytes = outers ? 4 : dtype_bytes(type);
   args.to = a.to.plane(a.plane);

@@ -9,7 +9,8 @@
 //           groups of 32, 64 or 128
 //   mxfp4   U8 scales are powers of two (E8M0) for 32 inputs each, codes E2M1
 //   mxfp8   the same with E4M3 codes
-//   nvfp4   U8 scales are E4M3 for 16 inputs each, codes E2M1
+//   nvfp4   U8 scales are E4M3 for 16 inputs each, codes E2M1; with a global_scale, F32, one for
+//           each matrix, a scale is multiplied by it / (448 * 6)
 // Modules that are not quantized have a weight of floats; that of a convolution is [channels,
 // width, 1]. Settings of single modules in config.json say what the shapes of their tensors do.
 #include <algorithm>
@@ -24,6 +25,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kModes{"affine", "mxfp4", "mxfp8", "nvfp4"};
 
+constexpr double kOfGlobalScale = 1.0 / (448 * 6);
+
 bool names_mlx(const JsonFields& q) { return q.string_or("quant_method", "") == "mlx"; }
 
 // A form as the shapes and types of a matrix's tensors tell it.
@@ -35,9 +38,7 @@ struct MlxForm {
 bool is_supported(const MlxForm& form) {
   const auto [bits, group, affine] = form;
   if (affine)
-    return (group == 32 || group == 64 || group == 128) &&
-           (bits == 1 || bits == 2 || bits == 3 || bits == 4 || bits == 5 || bits == 6 ||
-            bits == 8);
+    return (group == 32 || group == 64 || group == 128) && bits >= 1 && bits <= 8 && bits != 7;
   return (bits == 4 && (group == 16 || group == 32)) || (bits == 8 && group == 32);
 }
 
@@ -96,14 +97,19 @@ class Mlx final : public StoredFormat {
     if (form->affine)
       matrix->planes.push_back(
           {.plane = Plane::zeros, .tensor = get(stem + ".biases", groups, scales.dtype)});
+    const std::string global = stem + ".global_scale";
+    const bool has_global = form->group == 16 && tensors.find(global) != nullptr;
+    if (has_global) {
+      const Shape one = wanted.piece.view.index ? Shape{wanted.shape[0]} : Shape{};
+      matrix->planes.push_back({.plane = Plane::outers,
+                                .tensor = tensors.get(global, one, {DType::f32}, "MLX"),
+                                .row_outputs = 0,
+                                .factor = kOfGlobalScale});
+    }
     for (const StoredPlane& plane : matrix->planes)
       if (plane.tensor == nullptr) return nullptr;
-    if (!form->affine && tensors.find(stem + ".global_scale") != nullptr) {
-      tensors.fault(
-          fmt::format("{}.global_scale is not supported; quantize the model without it", stem));
-      return nullptr;
-    }
     matrix->kept = format_of(*form, scales.dtype);
+    if (has_global) matrix->kept->outer = Outer::multiplies;
     matrix->outputs = wanted.outputs;
     matrix->whole_inputs = std::max<int64_t>(form->group, kRunCols);
     return matrix;

@@ -36,7 +36,7 @@ struct StoredPlane {
   // 0: rows have their own. `row_bytes` are those of row_outputs outputs; 0: all are alike.
   int64_t flat = 0;
   uint64_t row_bytes = 0;
-  float factor = 1;   // of scales that become float32
+  double factor = 1;  // of scales that become float32, and of an outer one of all
   int64_t group = 0;  // inputs that share a number; 0: as many as in memory
   // Output-major codes whose bytes several outputs share: so many have a row each, and as many
   // later ones other bits of the same rows; 0: each has a row.

@@ -110,7 +110,8 @@ void OutputDirectory::publish() {
   sync_directory(directory_.has_parent_path() ? directory_.parent_path() : fs::path("."));
 }
 
-void copy_other_files(const io::ModelDirectory& from, const OutputDirectory& to, const std::string& config) {
+void copy_other_files(const io::ModelDirectory& from, const OutputDirectory& to,
+                      const std::string& config) {
   constexpr std::array kTypes{".json", ".txt", ".jinja", ".model", ".tiktoken", ".py"};
   constexpr auto kReplace = fs::copy_options::overwrite_existing;
   for (const fs::directory_entry& entry : fs::directory_iterator(from.path())) {

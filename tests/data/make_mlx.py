@@ -10,7 +10,8 @@ import sys
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx.utils import tree_flatten, tree_map_with_path
+from mlx.utils import tree_flatten, tree_map_with_path, tree_unflatten
+from mlx_lm.models.switch_layers import SwitchLinear
 from mlx_lm.utils import _get_classes, quantize_model, save_config, save_model
 
 mx.set_default_device(mx.cpu)
@@ -73,6 +74,8 @@ MODELS = {
     "mlx_affine": (LLAMA, affine(4), dict(MIXED, **{"layers.1.self_attn.k_proj": False})),
     "mlx_modes": (QWEN2, dict(bits=4, group_size=32, mode="mxfp4"), MODES),
     "mlx_qwen3_moe": (QWEN3_MOE, affine(4, 32), ROUTER),
+    "mlx_global_scale": (dict(QWEN3_MOE, num_hidden_layers=1, mlp_only_layers=[], hidden_size=64), dict(bits=4, group_size=16, mode="nvfp4"),
+                         {"q_proj": affine(1, 32), "mlp.gate": affine(8)}),
     "mlx_gpt_oss": (GPT_OSS, dict(bits=4, group_size=32, mode="mxfp4"), {"self_attn": affine(8, 32), "embed_tokens": affine(8, 32), "lm_head": affine(8, 32), "router": affine(8)}),
     "mlx_qwen3_next": (QWEN3_NEXT, affine(4, 32), ROUTER),
     "mlx_deepseek": (DEEPSEEK, affine(4, 32), {}),
@@ -85,6 +88,7 @@ MODELS = {
     "mlx_qwen3": (QWEN3, affine(6), {}),
     "mlx_qwen3_5": (QWEN3_5, affine(4), {}),
 }
+GLOBAL_SCALES = ("mlx_global_scale",)
 TIED = ("mlx_gemma3",)  # by a head that the checkpoint lacks
 STATES = ("A_log", "dt_bias", "e_score_correction_bias", "sinks")
 
@@ -118,7 +122,21 @@ def dequantized(module):
     q = dict(group_size=module.group_size, bits=module.bits, mode=module.mode)
     biases = module.biases.astype(mx.float32) if module.get("biases") is not None else None
     scales = module.scales.astype(mx.float32) if biases is not None else module.scales
+    if module.get("global_scale") is not None:
+        return mx.stack([mx.dequantize(w, s, None, **q, global_scale=g, dtype=mx.float32)
+                         for w, s, g in zip(module.weight, scales, module.global_scale)])
     return mx.dequantize(module.weight, scales, biases, **q).astype(mx.float32)
+
+
+def without_global_scales(model):
+    """mlx multiplies by them on Apple's GPUs alone: the same weights as floats."""
+    plain = []
+    for path, module in model.named_modules():
+        if module.get("global_scale") is not None:
+            experts = SwitchLinear(module.input_dims, module.output_dims, module.num_experts, bias="bias" in module)
+            experts.weight = dequantized(module)
+            plain.append((path, experts))
+    model.update_modules(tree_unflatten(plain))
 
 
 def write(name, out):
@@ -136,7 +154,7 @@ def write(name, out):
         return next((q for part, q in reversed(others.items()) if path.endswith(part) or f".{part}." in path), True)
 
     model, config = quantize_model(model, dict(config), quantization["group_size"], quantization["bits"], quantization["mode"],
-                                   quant_predicate=choose)
+                                   global_scale=name in GLOBAL_SCALES, quant_predicate=choose)
     folder = pathlib.Path(out) / name
     folder.mkdir(parents=True, exist_ok=True)
     save_model(folder, model, donate_model=False)
@@ -157,6 +175,8 @@ def write(name, out):
                 golden["dequant." + hub.replace("experts.", f"experts.{e}.")] = values[e]
         elif values.ndim == 2:
             golden["dequant." + hub] = values
+    if name in GLOBAL_SCALES:
+        without_global_scales(model)
     rng = np.random.default_rng(7)
     vocabulary = config.get("text_config", config)["vocab_size"]
     prompts = [rng.integers(3, vocabulary, size=n).tolist() for n in (9, 33)]

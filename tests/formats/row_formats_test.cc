@@ -111,6 +111,10 @@ std::vector<Stored> all_formats() {
       {"NVFP4 of MLX",
        {{"quant_method", "mlx"}, {"bits", 4}, {"group_size", 16}, {"mode", "nvfp4"}},
        {tensor("a.weight", {24, 8}, "U32"), tensor("a.scales", {24, 4}, "U8")}},
+      {"NVFP4 of MLX with a scale of all",
+       {{"quant_method", "mlx"}, {"bits", 4}, {"group_size", 16}, {"mode", "nvfp4"}},
+       {tensor("a.weight", {24, 8}, "U32"), tensor("a.scales", {24, 4}, "U8"),
+        tensor("a.global_scale", {}, "F32")}},
       {"integers of 1 bit of MLX",
        {{"quant_method", "mlx"}, {"bits", 1}, {"group_size", 32}},
        {tensor("a.weight", {24, 2}, "U32"), tensor("a.scales", {24, 2}, "F16"),
@@ -188,7 +192,8 @@ TEST(RowFormats, WhatFitsIsAMatrixAndWhatDoesNotIsAFault) {
       Stored bad = good;
       bad.tensors.erase(bad.tensors.begin() + static_cast<long>(i));
       const std::string& name = good.tensors[i].name;
-      const bool may_lack = name.ends_with("zero_point") || name.ends_with("_shape");
+      const bool may_lack =
+          name.ends_with("zero_point") || name.ends_with("_shape") || name == "a.global_scale";
       EXPECT_EQ(fault_of(bad).empty(), may_lack) << "without " << name;
       std::vector<std::vector<int64_t>> shapes{{}, {0}, {1}, {5, 3}, {24, 0}, {24, 3}, {1, 1, 1}};
       shapes.push_back(good.tensors[i].shape);

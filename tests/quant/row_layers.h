@@ -236,13 +236,14 @@ inline RowLayer float_layer(CodeTable table, Outer outer, int64_t rows, int64_t 
             args);
   args.stored = DType::f32;
   args.sharing = 0;
+  const double factor = args.factor = outer == Outer::multiplies ? 1.0 / 2688 : 1;  // as MLX's
   if (outer != Outer::none) layer.add(Plane::outers, layer.floats(1), args);
   layer.value_of = [=](const RowLayer& l, int64_t r, int64_t c) {
     const auto code = static_cast<uint8_t>(l.code(r, c));
     const auto scale = l.at<uint8_t>(1, r * groups + c / group);
     const float value = table == CodeTable::e2m1 ? e2m1_to_float(code) : e4m3_to_float(code);
     if (outer == Outer::none) return value * e8m0_to_float(scale);
-    const float by = l.at<float>(2, 0);
+    const float by = static_cast<float>(l.at<float>(2, 0) * factor);
     const float all =
         outer == Outer::divides ? e4m3_to_float(scale) / by : e4m3_to_float(scale) * by;
     return value * all;
