@@ -1,7 +1,9 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#if __has_include(<linux/openat2.h>)
 #include <linux/openat2.h>
+#endif
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,12 +59,14 @@ enum class Links : uint8_t { followed, refused };
 // Before Linux 5.6, and in sandboxes that forbid the newer call, only a link at the path's end is
 // refused.
 int open_without_links(const char* path, int flags) {
+#if defined(SYS_openat2) && defined(RESOLVE_NO_SYMLINKS)
   open_how how{};
   how.flags = static_cast<uint64_t>(flags);
   how.resolve = RESOLVE_NO_SYMLINKS;
   const long fd = syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
-  if (fd < 0 && (errno == ENOSYS || errno == EPERM)) return open(path, flags | O_NOFOLLOW);
-  return static_cast<int>(fd);
+  if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(fd);
+#endif
+  return open(path, flags | O_NOFOLLOW);
 }
 
 Fd open_checked(const fs::path& path, Links links) {

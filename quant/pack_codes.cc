@@ -16,7 +16,14 @@ bool has_whole_words(const PackCodesJob& job) {
          (job.bits == 2 || job.bits == 4 || job.bits == 8);
 }
 
-// Word `w` of an output; behind the last one it is as if 0 had been stored.
+// Returns how many bits of word `w` have codes of columns, which are in their order.
+int64_t bits_in_word(const PackCodesJob& job, int64_t w) {
+  if (job.of_word > 0)
+    return std::clamp<int64_t>(job.cols - w * job.of_word, 0, job.of_word) * job.bits;
+  return std::clamp<int64_t>(job.cols * job.step - w * kWordSize, 0, kWordSize);
+}
+
+// Word `w` of an output, with 0 behind the code of the last column.
 uint32_t word_of(const PackCodesJob& job, int64_t output, int64_t w) {
   const int64_t left = job.apart == kWordBytes ? job.bytes - w * kWordBytes : kWordBytes;
   uint32_t word = 0;
@@ -24,6 +31,8 @@ uint32_t word_of(const PackCodesJob& job, int64_t output, int64_t w) {
     std::memcpy(&word, job.from[output] + w * job.apart,
                 static_cast<size_t>(std::min(left, kWordBytes)));
   if (job.high_first) word = (word & 0x0f0f0f0f) << 4 | (word >> 4 & 0x0f0f0f0f);
+  const int64_t bits = bits_in_word(job, w);
+  if (bits < kWordSize) word &= (1u << bits) - 1;
   return (word ^ job.signs) >> job.shifts[output];
 }
 

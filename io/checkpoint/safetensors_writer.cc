@@ -19,12 +19,6 @@ constexpr uint64_t kHeaderLengthBytes = 8;
 constexpr std::string_view kBegin = R"({"__metadata__":{"format":"pt"})";
 constexpr std::string_view kEnd = "}";
 
-uint64_t data_bytes(const TensorToWrite& tensor) {
-  const std::optional<uint64_t> bytes = stored_bytes(tensor.dtype, tensor.shape);
-  check(bytes.has_value(), "a tensor's size does not fit 64 bits");
-  return *bytes;
-}
-
 // Types of parts of bytes have no alignment.
 int element_bytes(DType dtype) {
   const StoredType& type = stored_type(dtype);
@@ -60,6 +54,12 @@ uint64_t each_entry(size_t count, const std::function<TensorToWrite(size_t)>& te
 }
 
 }  // namespace
+
+uint64_t data_bytes(const TensorToWrite& tensor) {
+  const std::optional<uint64_t> bytes = stored_bytes(tensor.dtype, tensor.shape);
+  check(bytes.has_value(), "a tensor's size does not fit 64 bits");
+  return *bytes;
+}
 
 size_t SafetensorsLayout::find(DType dtype, int lane) const {
   const auto found = std::ranges::find_if(lanes, [&](const Lane& l) {

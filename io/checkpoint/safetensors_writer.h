@@ -23,6 +23,9 @@ struct TensorToWrite {
   Shape shape;
 };
 
+// The bytes of a tensor's data.
+uint64_t data_bytes(const TensorToWrite& tensor);
+
 // The tensors of a file, and where their data lie. They are sorted by the size of their elements,
 // so that all are aligned, and tensors of one size by their lane: tensors whose data come in order.
 struct SafetensorsLayout {

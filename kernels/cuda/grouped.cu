@@ -456,7 +456,7 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   args.bits = packed_zeros ? format.bits : 0;
   args.zeros_apart = packed_zeros ? zeros_apart(a) / 4 : 0;
   args.is_signed = a.words.is_signed;
-  args.factor = a.factor;
+  args.factor = outers && !of_panels ? 1 : a.factor;
   args.to_float = outers || type == DType::f32;
   args.to_bytes = outers ? 4 : dtype_bytes(type);
   args.to = a.to.plane(a.plane);

@@ -8,6 +8,7 @@
 #include <ranges>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "io/checkpoint/gguf.h"
 #include "io/checkpoint/index.h"
@@ -20,6 +21,7 @@
 #include "src/cli/progress.h"
 #include "src/cli/verbs.h"
 #include "src/engine/checkpoint.h"
+#include "src/formats/quantization_config.h"
 #include "src/load/checkpoint_writer.h"
 #include "src/load/output_directory.h"
 #include "src/load/written_model.h"
@@ -40,13 +42,17 @@ struct ConvertOptions : CommonOptions {
 };
 
 constexpr const char* kConfig = "config.json";
+constexpr uint64_t kMostConfigBytes = 16 * MiB;
+
+io::ModelDirectory directory_of(const ConvertOptions& o) {
+  return {o.model_path, o.outside_links()};
+}
 
 // The text of config.json. Refuses weights that are not as the hub has them.
 std::string config_text(const ConvertOptions& o) {
   if (io::is_gguf(o.model_path) || !fs::exists(o.model_path / kConfig))
     fail(ErrorKind::usage, "{}: only a directory with config.json can be written anew", o.model);
-  constexpr uint64_t kMostBytes = 16 * MiB;
-  std::string text = io::ModelDirectory(o.model_path, o.outside_links()).read(kConfig, kMostBytes);
+  std::string text = directory_of(o).read(kConfig, kMostConfigBytes);
   const std::string_view maker = is_mlx(parse_json(text, kConfig)) ? "MLX has them"
                                  : io::container_name(o.model_path).starts_with("model-rank-")
                                      ? "one of several ranks has them"
@@ -55,6 +61,22 @@ std::string config_text(const ConvertOptions& o) {
     fail(ErrorKind::refused, "{}: its weights are as {}; give the checkpoint that it was made from",
          o.model, maker);
   return text;
+}
+
+// Refuses models that are quantized: scales are numbers that would be rounded as well.
+void refuse_quantized(const ConvertOptions& o, const std::string& config) {
+  constexpr const char* kKey = "quantization_config";
+  Json json = parse_json(config, kConfig);
+  settle_quantization_config(json, [&](const char* file) -> std::optional<Json> {
+    if (!fs::exists(o.model_path / file)) return std::nullopt;
+    return parse_json(directory_of(o).read(file, kMostConfigBytes), file);
+  });
+  const auto has = [&](const Json& holder) {
+    return holder.is_object() && holder.contains(kKey) && !holder[kKey].is_null();
+  };
+  if (has(json) || (json.contains("text_config") && has(json["text_config"])))
+    fail(ErrorKind::refused, "{}: is quantized already; give the checkpoint that it was made from",
+         o.model);
 }
 
 // Two runs with the same identity write the same files.
@@ -120,7 +142,9 @@ void report(const ConvertOptions& o, const WriteReport& written, const Ledger& l
 
 void write(const ConvertOptions& o, const io::CheckpointIndex& index, WrittenModel written,
            std::string config, const std::stop_token& stop) {
-  OutputDirectory out(o.out, identity_of(o, index, config));
+  for (const io::AbsentTensors& absent : index.absent()) index.refuse_absent(absent.names.front());
+  const std::vector<OtherFile> others = other_files(directory_of(o));
+  OutputDirectory out(o.out, o.model_path, identity_of(o, index, config));
   if (!written.quantization.is_null())
     config = with_quantization(std::move(config), written.quantization);
   if (o.dtype == "bfloat16") config = with_bf16(std::move(config));
@@ -144,7 +168,7 @@ void write(const ConvertOptions& o, const io::CheckpointIndex& index, WrittenMod
                                   o.quiet);
     done = writer.write(out, memory.bytes(), progress);
   }
-  copy_other_files({o.model_path, o.outside_links()}, out, config);
+  copy_other_files(others, out, config, memory.bytes());
   out.publish();
   report(o, done, ledger);
 }
@@ -152,6 +176,7 @@ void write(const ConvertOptions& o, const io::CheckpointIndex& index, WrittenMod
 void quantize(const ConvertOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   const std::string config = config_text(o);
+  refuse_quantized(o, config);
   const QuantizeRequest request = parse_quantization(o.quantization);
   const WrittenMethod method = written_method(o.format);
   Checkpoint checkpoint({o.model_path, {}, o.outside_links()}, true);
@@ -164,9 +189,9 @@ void convert(const ConvertOptions& o, const std::stop_token& stop) {
   if (o.dtype != "auto" && o.dtype != "bfloat16")
     fail(ErrorKind::usage, "--dtype {}: must be auto or bfloat16", o.dtype);
   const std::string config = config_text(o);
-  const io::CheckpointIndex index = io::open_checkpoint(o.model_path);
+  if (o.dtype == "bfloat16") refuse_quantized(o, config);
+  const io::CheckpointIndex index = io::open_checkpoint(directory_of(o));
   for (const std::string& w : index.warnings()) log::warning("{}", w);
-  for (const io::AbsentTensors& absent : index.absent()) index.refuse_absent(absent.names.front());
   write(o, index, converted_model(index, o.dtype == "bfloat16"), config, stop);
 }
 

@@ -1,8 +1,11 @@
 // sluice shard: cuts a checkpoint for so many ranks, each of which then reads its own files alone.
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "io/checkpoint/gguf.h"
+#include "io/model_directory.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -26,6 +29,7 @@ struct ShardOptions : CommonOptions {
 
 constexpr size_t kBlock = 8 * MiB;  // read and written at a time
 constexpr const char* kConfig = "config.json";
+constexpr uint64_t kMostConfigBytes = 16 * MiB;
 
 void run(const ShardOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
@@ -38,15 +42,19 @@ void run(const ShardOptions& o, const std::stop_token& stop) {
   const int ranks = o.tensor_parallel_size;
   std::optional<io::GgufCheckpoint> gguf;
   if (is_gguf) gguf = open_gguf_parts({o.model_path, o.outside_links()});
+  const io::ModelDirectory directory(o.model_path, o.outside_links());
+  const std::string config = is_gguf ? "" : directory.read(kConfig, kMostConfigBytes);
+  std::vector<OtherFile> others;
+  if (!is_gguf) others = other_files(directory);
   try {
-    OutputDirectory out(o.out, {});
+    OutputDirectory out(o.out, o.model_path, {});
     for (int r = 0; r < ranks; ++r) {
       Checkpoint checkpoint({o.model_path, {}, o.outside_links()}, true, {r, ranks}, false, {});
       write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr,
                           out.path() / sharded_state_file(r, is_gguf), block.bytes(), stop);
       log::info("rank {} of {} is written", r, ranks);
     }
-    if (!is_gguf) copy_other_files({o.model_path, o.outside_links()}, out);
+    if (!is_gguf) copy_other_files(others, out, config, block.bytes());
     out.publish();
   } catch (const fs::filesystem_error& e) {
     fail(ErrorKind::runtime, "{}: cannot be written: {}", o.out, e.code().message());

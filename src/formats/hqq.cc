@@ -105,11 +105,10 @@ std::shared_ptr<StoredMatrix> Hqq::describe(const io::StoredTensor& codes,
   if (axis == nullptr || packing == nullptr || shape == nullptr || zeros == nullptr) return nullptr;
   const int bits = hqq_bits(codes.bytes, outputs, inputs);
   if (bits == 0) {
-    tensors.fault(
-        fmt::format("{} has {} bytes, which codes of 8, 4, 2 or 1 bits of a matrix {} have not "
-                    "(those of 3 bits "
-                    "are not supported); quantize the model with 4 bits",
-                    codes.name, codes.bytes, Shape{outputs, inputs}.str()));
+    tensors.fault(fmt::format(
+        "{} has {} bytes, which codes of 8, 4, 2 or 1 bits of a matrix {} have not (those "
+        "of 3 bits are not supported); quantize the model with 4 bits",
+        codes.name, codes.bytes, Shape{outputs, inputs}.str()));
     return nullptr;
   }
   auto matrix = std::make_shared<StoredMatrix>();

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <system_error>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "io/block_output.h"
@@ -24,12 +26,6 @@ namespace {
 
 // Parts of the memory beside rows.
 constexpr uint64_t kLanesBytes = 4 * MiB, kCopiedBytes = 2 * MiB;
-
-uint64_t stored_bytes_of(const io::TensorToWrite& tensor) {
-  const std::optional<uint64_t> bytes = stored_bytes(tensor.dtype, tensor.shape);
-  check(bytes.has_value(), "a tensor's size does not fit 64 bits");
-  return *bytes;
-}
 
 // The parts of a file: its header, and lanes of its tensors.
 struct FileLayout {
@@ -112,7 +108,19 @@ CheckpointWriter::CheckpointWriter(CheckpointWriting writing) : writing_(std::mo
            "plain elements may be",
            t.stored->name);
   }
+  refuse_collisions();
   divide();
+}
+
+// Planes of a quantized matrix have new names.
+void CheckpointWriter::refuse_collisions() const {
+  std::unordered_set<std::string> names{"__metadata__"};  // of safetensors itself
+  for (const TensorToStore& t : writing_.tensors)
+    for (const io::TensorToWrite& w : t.written())
+      if (!names.insert(w.name).second)
+        fail(ErrorKind::refused,
+             "{}: becomes {}, a name that is taken; rename the tensor in the model's files",
+             t.stored->name, w.name);
 }
 
 std::span<const TensorToStore> CheckpointWriter::tensors_of(const File& file) const {
@@ -124,7 +132,7 @@ void CheckpointWriter::divide() {
   uint64_t bytes = 0;
   for (size_t i = 0; i < writing_.tensors.size(); ++i) {
     uint64_t more = 0;
-    for (const io::TensorToWrite& w : writing_.tensors[i].written()) more += stored_bytes_of(w);
+    for (const io::TensorToWrite& w : writing_.tensors[i].written()) more += io::data_bytes(w);
     if (files_.empty() || (bytes > 0 && bytes + more > writing_.most_file_bytes)) {
       files_.push_back({{}, i, i});
       bytes = 0;
@@ -140,11 +148,11 @@ void CheckpointWriter::divide() {
 
 uint64_t CheckpointWriter::least_memory() const {
   uint64_t most = 0;
-  std::map<std::tuple<DType, int64_t, int64_t, const void*>, bool> seen;
+  std::set<std::tuple<DType, int64_t, int64_t, const void*>> seen;
   for (const TensorToStore& t : writing_.tensors) {
-    if (t.is_copied()) continue;
+    if (t.is_copied() || t.stored->bytes == 0) continue;
     const Shape shape = matrix_shape(*t.stored);
-    if (!seen.try_emplace({t.stored->dtype, shape[0], shape[1], t.format}, true).second) continue;
+    if (!seen.insert({t.stored->dtype, shape[0], shape[1], t.format}).second) continue;
     Param param;
     most = std::max(most, spill_window(t.lay_out(param), 0, 0).least_memory);
   }
@@ -189,7 +197,8 @@ void CheckpointWriter::write_file(const File& file, Work& work) {
   const FileLayout layout(tensors_of(file));
   const std::filesystem::path path = work.out.path() / file.name;
   const auto is_whole = [&](const std::string& checksum) {
-    return std::filesystem::exists(path) &&
+    std::error_code error;
+    return std::filesystem::file_size(path, error) == layout.tensors.file_bytes &&
            io::lanes_checksum(path, layout.lanes, work.lanes, writing_.stop) == checksum;
   };
   if (const auto earlier = work.out.finished(file.name)) {
@@ -226,6 +235,7 @@ void CheckpointWriter::write_tensor(const TensorToStore& tensor, const std::vect
     work.copier.flush();
     return;
   }
+  if (stored.bytes == 0) return;
   Param param;
   const ReadPlan plan = tensor.lay_out(param);
   EncodeStats stats;
@@ -265,7 +275,7 @@ void CheckpointWriter::write_index(const OutputDirectory& out, std::span<std::by
   uint64_t length = kEnd.size();
   each_line([&](const std::string& line, const io::TensorToWrite& tensor) {
     length += line.size();
-    bytes += stored_bytes_of(tensor);
+    bytes += io::data_bytes(tensor);
   });
   const std::string begin =
       fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{", bytes);

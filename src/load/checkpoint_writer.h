@@ -62,6 +62,8 @@ struct WriteReport {
 
 class CheckpointWriter {
  public:
+  // Error(refused) for tensors that safetensors cannot hold: of names that collide, or with
+  // dimensions exchanged.
   explicit CheckpointWriter(CheckpointWriting writing);
 
   // Bytes that suffice for any model, and those without which nothing works.
@@ -84,6 +86,7 @@ class CheckpointWriter {
   };
   struct Work;
   std::span<const TensorToStore> tensors_of(const File& file) const;
+  void refuse_collisions() const;
   void divide();
   void write_file(const File& file, Work& work);
   void write_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes, Work& work);

@@ -24,13 +24,13 @@ void Copier::copy(uint32_t file, uint64_t offset, uint64_t bytes) {
 }
 
 void Copier::flush() {
-  for (; bytes_ > 0; offset_ += block_.size()) {
+  while (bytes_ > 0) {
     if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted");
     const std::span<std::byte> part = block_.first(std::min<uint64_t>(bytes_, block_.size()));
     files_[file_].read(offset_, {reinterpret_cast<char*>(part.data()), part.size()});
     write_(part);
+    offset_ += part.size();
     bytes_ -= part.size();
-    if (bytes_ == 0) break;
   }
 }
 

@@ -1,10 +1,13 @@
 // A new directory of a model's files, which appears under its name when all are written.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/file.h"
 #include "io/model_directory.h"
@@ -14,12 +17,15 @@ namespace sluice {
 
 class OutputDirectory {
  public:
-  // Makes DIRECTORY.part, where files are written; `directory` must not be there, or be empty.
-  // `request`: identifies what is written. What an interrupted process left of the same request is
-  // used again, and without an end left for another; empty: nothing is kept. Error(usage) where
-  // the directory is there, Error(refused) where another request has left its part, or another
-  // process writes it, Error(runtime) where it cannot be made.
-  OutputDirectory(std::filesystem::path directory, std::string request);
+  // Makes DIRECTORY.part, where files are written; `directory` must not be there, or be empty, and
+  // links that lead to it stay. `model`: where the files are made from. `request`: identifies what
+  // is written. What an interrupted process left of the same request is used again, and without an
+  // end left for another; empty: nothing is kept. Error(usage) where the directory is there, is a
+  // mount point or the working directory, or the model lies in its part; Error(refused) where
+  // another request has left its part, or another process writes it; Error(runtime) where it cannot
+  // be made.
+  OutputDirectory(const std::filesystem::path& directory, const std::filesystem::path& model,
+                  std::string request);
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
   ~OutputDirectory();
@@ -48,9 +54,19 @@ class OutputDirectory {
 // Writes a whole file; it is durable when this returns.
 void write_small_file(const std::filesystem::path& path, std::string_view text);
 
-// Copies the files of a model's directory that are no weights: tokenizer, templates, code and
-// configs. `config`: the text of config.json in place of the one that is there; empty: the same.
-void copy_other_files(const io::ModelDirectory& from, const OutputDirectory& to,
-                      const std::string& config = {});
+// A file of a model that has no weights: of its tokenizer, templates, code and configs.
+struct OtherFile {
+  std::string name;              // relative to the model's directory
+  std::filesystem::path source;  // of ModelDirectory::resolve()
+};
+
+// Such files of a model and of the directories in it, without config.json. Error(refused) as of
+// ModelDirectory::resolve(), Error(runtime) where a directory cannot be read.
+std::vector<OtherFile> other_files(const io::ModelDirectory& model);
+
+// Copies the files, and writes config.json last. `block`: for what is copied. What is written is
+// durable when the directory is published.
+void copy_other_files(std::span<const OtherFile> files, const OutputDirectory& to,
+                      std::string_view config, std::span<std::byte> block);
 
 }  // namespace sluice

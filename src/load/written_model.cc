@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <map>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -17,10 +14,13 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kHead = "lm_head";
+constexpr std::string_view kQuantization = "quantization_config";
+constexpr std::string_view kSpaces = " \t\r\n";
 
 // Why a matrix cannot be written as a quantized linear layer; empty: it can.
 std::string refusal_of(const WrittenFormat& format, const Param& param, const Piece& piece,
                        const io::StoredTensor& stored) {
+  if (stored.bytes == 0) return "it has no elements";
   if (param.role == ParamRole::embedding) return "it is a table of embeddings";
   if (stored.shape.size() != 2 || piece.view.index)
     return "it has the matrices of several layers in one tensor";
@@ -101,11 +101,31 @@ std::vector<WrittenModules> modules_of(const WrittenModel& written) {
 size_t value_after(std::string_view json, std::string_view key, size_t at) {
   const std::string quoted = fmt::format("\"{}\"", key);
   for (at = json.find(quoted, at); at != std::string_view::npos; at = json.find(quoted, at)) {
-    at = json.find_first_not_of(" \t\r\n", at + quoted.size());
+    at = json.find_first_not_of(kSpaces, at + quoted.size());
     if (at == std::string_view::npos || json[at] != ':') continue;
-    return json.find_first_not_of(" \t\r\n", at + 1);
+    return json.find_first_not_of(kSpaces, at + 1);
   }
   return at;
+}
+
+// The text without members of that name whose value is null.
+std::string without_nulls(std::string json, std::string_view key) {
+  constexpr std::string_view kNull = "null";
+  for (size_t at = value_after(json, key, 0); at != std::string::npos;
+       at = value_after(json, key, at)) {
+    if (json.compare(at, kNull.size(), kNull) != 0) continue;
+    size_t begin = json.rfind(fmt::format("\"{}\"", key), at);
+    size_t end = json.find_first_not_of(kSpaces, at + kNull.size());
+    const size_t before = json.find_last_not_of(kSpaces, begin - 1);
+    if (json[end] == ',') {
+      end = json.find_first_not_of(kSpaces, end + 1);
+    } else if (json[before] == ',') {
+      begin = before;
+    }
+    json.erase(begin, end - begin);
+    at = begin;
+  }
+  return json;
 }
 
 }  // namespace
@@ -135,14 +155,14 @@ WrittenModel quantized_model(Model& model, const io::CheckpointIndex& index,
 }
 
 std::string with_quantization(std::string config, const Json& quantization) {
+  config = without_nulls(std::move(config), kQuantization);
   const size_t end = config.rfind('}');
   check(end != std::string::npos && end > 0, "config.json is an object");
-  size_t last = config.find_last_not_of(" \t\r\n", end - 1);
-  config.erase(last + 1);
+  config.erase(config.find_last_not_of(kSpaces, end - 1) + 1);
   const std::string comma = config.back() == '{' ? "" : ",";
   std::string value;
   for (const char c : quantization.dump(2)) value += c == '\n' ? "\n  " : std::string(1, c);
-  return config + comma + "\n  \"quantization_config\": " + value + "\n}\n";
+  return fmt::format("{}{}\n  \"{}\": {}\n}}\n", config, comma, kQuantization, value);
 }
 
 std::string with_bf16(std::string config) {

@@ -29,7 +29,8 @@ WrittenModel converted_model(const io::CheckpointIndex& index, bool to_bf16);
 WrittenModel quantized_model(Model& model, const io::CheckpointIndex& index,
                              const QuantizeRequest& request, WrittenMethod method);
 
-// The text of config.json with that quantization_config, or with BF16 as its dtype.
+// The text of config.json with that quantization_config, in place of one that is null, or with BF16
+// as its dtype.
 std::string with_quantization(std::string config, const Json& quantization);
 std::string with_bf16(std::string config);
 

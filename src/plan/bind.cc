@@ -136,16 +136,16 @@ std::string slice_fault(const Binding& binding, const Claims& claims, const Stor
   for (uint32_t t : claims.tensors) {
     const Piece& piece = piece_of(binding, t);
     if (slice == 0 || piece.cut.rows == 0) continue;
-    if (!has_whole_panels(piece) || slice % kPanelRows != 0)
+    const bool cuts_runs = piece.runs() > 1 && slice % piece.view.stride != 0;
+    if (!has_whole_panels(piece) || slice % kPanelRows != 0 || cuts_runs)
       return fmt::format(
           "{} has codes of outputs in a byte that are {} apart, and matrices are parts of it: all "
           "must be multiples of {}",
           claims.source, slice, kPanelRows);
     if (!is_in_slice(piece, slice))
       return fmt::format(
-          "{} cannot be divided among so many ranks, as its bytes have codes of outputs that are "
-          "{} "
-          "apart; run it with --pipeline-parallel-size, which divides the layers",
+          "{} cannot be divided among so many ranks, as its bytes have codes of outputs {} apart; "
+          "run it with --pipeline-parallel-size, which divides the layers",
           claims.source, slice);
   }
   return {};

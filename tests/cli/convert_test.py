@@ -135,8 +135,9 @@ class ConvertTest(Case):
         self.assert_fails(3, "another request has left it", "quantize", model, out, "--quantization", "int8")
         data = kept[0].read_bytes()
         kept[0].write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        kept[1].write_bytes(kept[1].read_bytes()[:-1])
         again = run_json("quantize", model, out, *request)
-        self.assertEqual((again["kept_files"], again["files"]), (len(kept) - 1, done["files"]))
+        self.assertEqual((again["kept_files"], again["files"]), (len(kept) - 2, done["files"]))
         self.assertEqual(read_folder(out), read_folder(whole))
         self.assertFalse(part.exists())
 
@@ -160,6 +161,66 @@ class ConvertTest(Case):
                 (4, "raise --memory", ("quantize", model, out, "--quantization", "fp8", "--memory", "10M"))]:
             self.assert_fails(status, mention, *words)
             self.assertFalse(out.exists() or (self.path / "OUT.part").exists(), words)
+
+    def test_links(self):
+        model, out, place = self.model(), self.path / "OUT", self.path / "elsewhere"
+        weights = model / "model.safetensors"
+        weights.rename(self.path / "weights")
+        weights.symlink_to(self.path / "weights")
+        place.mkdir()
+        out.symlink_to(place)
+        self.assert_fails(3, "--allow-outside-links", "convert", model, out)
+        run_json("convert", model, out, "--allow-outside-links")
+        self.assertTrue(out.is_symlink())
+        self.assertEqual(tensors_of(place), tensors_of(model))
+        self.assertFalse((place / "unfinished.json").exists())
+        (self.path / "DANGLING").symlink_to(self.path / "nothing")
+        self.assert_fails(2, "a link to nothing", "convert", place, self.path / "DANGLING")
+        place.rename(self.path / "NEW.part")
+        self.assert_fails(2, "where the model is", "convert", self.path / "NEW.part", self.path / "NEW")
+        place.mkdir()
+        self.assert_fails(2, "the working directory", "convert", self.path / "NEW.part", ".", cwd=place)
+
+    def test_files_beside_the_weights(self):
+        model = self.model()
+        copied = ("modules.json", "1_Pooling/config.json", "additional_chat_templates/rag.jinja")
+        for name in (*copied, "unfinished.json", ".cache/a.json", "other/model.safetensors", "other/config.json"):
+            (model / name).parent.mkdir(exist_ok=True)
+            (model / name).write_text(f'["{name}"]')
+        out, _ = self.write("convert", model, "OUT")
+        files = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
+        self.assertEqual(files, {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", *copied})
+        for name in copied:
+            self.assertEqual((out / name).read_bytes(), (model / name).read_bytes())
+        (model / "outside.txt").symlink_to("/etc/hostname")
+        self.assert_fails(3, "--allow-outside-links", "convert", model, self.path / "NEW")
+        self.assertFalse((self.path / "NEW.part").exists())
+
+    def test_odd_tensors(self):
+        model = self.model(dtype="F32", torch_dtype="float32", quantization_config=None)
+        tensors = tensors_of(model)
+        empty = {"a.weight": ("F32", [0, 4], b""), "b.weight": ("F32", [4, 0], b"")}
+        containers.write_safetensors(model / "model.safetensors", tensors | empty)
+        for words in (("convert", "--dtype", "bfloat16"), ("quantize", "--quantization", "fp8")):
+            out, _ = self.write(words[0], model, words[0], *words[1:])
+            stored = tensors_of(out)
+            self.assertEqual([stored[name][1:] for name in empty], [value[1:] for value in empty.values()])
+            self.assertEqual((out / "config.json").read_text().count('"quantization_config"'), 1)
+        scale = "model.layers.0.mlp.down_proj.weight_scale"
+        containers.write_safetensors(model / "model.safetensors", tensors | {scale: ("F32", [1], bytes(4))})
+        self.assert_fails(3, scale, "quantize", model, self.path / "OUT", "--quantization", "fp8")
+
+    def test_quantized_or_partial_models_are_refused(self):
+        quantized = self.model(quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True})
+        self.assert_fails(3, "is quantized already", "convert", quantized, self.path / "OUT", "--dtype", "bfloat16")
+        self.write("convert", quantized, "SAME")
+        self.assertEqual(tensors_of(self.path / "SAME"), tensors_of(quantized))
+        partial = write_checkpoint(self.path / "PARTIAL", shards=2)
+        index = json.loads((partial / "model.safetensors.index.json").read_text())
+        index["weight_map"]["unused.weight"] = "model-00003-of-00003.safetensors"
+        (partial / "model.safetensors.index.json").write_text(json.dumps(index))
+        for verb, *options in (("convert",), ("quantize", "--quantization", "fp8")):
+            self.assert_fails(3, "model-00003-of-00003", verb, partial, self.path / "OUT", *options)
 
     @unittest.skipIf(SANITIZED, "sanitizers have memory of their own")
     def test_memory_does_not_grow_with_the_model(self):

@@ -109,7 +109,8 @@ struct Lanes {
         high_first(job.high_first) {
     for (int64_t i = 0; i < kLanes; ++i) {
       const bool is_there = from[i] != nullptr;
-      together = together && is_there && from[i] == from[0] + i * kWordBytes;
+      together = together && is_there && apart != kWordBytes &&  // rows may end before a word does
+                 from[i] == from[0] + i * kWordBytes;
       eights = eights && is_there && from[i] == from[i / 8 * 8];
       signs[i] = is_there ? job.signs : 0;
       shifts[i] = job.shifts[first + i];
@@ -144,23 +145,33 @@ struct Lanes {
   }
 };
 
-// A run whose columns are collected one by one; word(w): of each output, as its codes are in it.
+// A run whose columns are collected one by one; word(w): of each output, as its codes are in it;
+// none: that of codes behind the last column.
 template <int kBits, class Word>
-void collect_run(const PackCodesJob& job, const Word& word, int64_t run, uint32_t* to) {
+void collect_run(const PackCodesJob& job, const Word& word, Vu none, int64_t run, uint32_t* to) {
   const int64_t col = run * kRunCols;
-  int32_t inputs[kRunCols];
-  for (int c = 0; c < kRunCols; ++c) {
-    const bool ordered = job.order != nullptr && col + c < job.cols;
-    inputs[c] = ordered ? job.order[col + c] : static_cast<int32_t>(col + c);
+  const auto count = static_cast<int>(job.cols - col < kRunCols ? job.cols - col : kRunCols);
+  if (job.of_word == 1 && job.order == nullptr && count == kRunCols) {
+    Run<kBits> words;
+    collect<kBits>([&](int c) { return word(col + c); }, words);
+    return store_run<kBits>(words, to);
   }
-  const auto code = [&](int c) {
-    const int64_t input = inputs[c];
-    if (job.of_word == 1) return word(input);
+  int64_t words_at[kRunCols];
+  uint32_t bits_at[kRunCols];
+  for (int c = 0; c < count; ++c) {
+    const int64_t input = job.order != nullptr ? job.order[col + c] : col + c;
     const int64_t bit =
         job.of_word > 0 ? input / job.of_word * 32 + input % job.of_word * kBits : input * job.step;
-    const int at = static_cast<int>(bit % 32);
-    Vu codes = word(bit / 32) >> at;
-    if (at + kBits > 32) codes |= word(bit / 32 + 1) << (32 - at);
+    words_at[c] = bit / 32;
+    bits_at[c] = static_cast<uint32_t>(bit % 32);
+  }
+  const auto code = [&](int c) {
+    if (c >= count) return none;
+    const Vu at = Vu{} + bits_at[c];
+    Vu codes = word(words_at[c]) >> at;
+    if constexpr (32 % kBits != 0) {
+      if (bits_at[c] + kBits > 32) codes |= word(words_at[c] + 1) << (32 - at);
+    }
     return codes;
   };
   Run<kBits> words;
@@ -173,7 +184,7 @@ void collect_runs(const PackCodesJob& job, const Lanes& lanes, int64_t runs, uin
                   const Stored& stored) {
   const auto word = [&](int64_t w) { return lanes.changed(stored(w)) >> lanes.shifts; };
   for (int64_t run = 0; run < runs; ++run)
-    collect_run<kBits>(job, word, run, to + run * kBits * kPanelRows);
+    collect_run<kBits>(job, word, lanes.signs, run, to + run * kBits * kPanelRows);
 }
 
 template <int kBits>
@@ -219,16 +230,22 @@ void pack_rows(const PackCodesJob& job, int64_t runs) {
                          Lanes(job, 2 * kLanes % kPanelRows), Lanes(job, 3 * kLanes % kPanelRows)};
   const bool all = job.from[kPanelRows - 1] != nullptr,
              fetches = job.next[kPanelRows - 1] != nullptr;
+  const int64_t codes_end = job.cols * kStep;
+  // Bits of the last byte that are codes. With the upper half first there are two codes, or one.
+  const auto last = static_cast<std::byte>(job.high_first ? 0xf0 : (1 << codes_end % 8) - 1);
   for (int64_t first = 0, at = 0; first < runs; first += kRunsAtOnce, at += kBytes) {
     const std::byte* rows[kPanelRows];
-    const bool whole = all && at + kBytes <= job.bytes;
+    const bool ends = at + kBytes >= job.bytes && codes_end % 8 != 0;  // within a byte
+    const bool whole = all && at + kBytes <= job.bytes && !ends;
     for (int64_t r = 0; r < kPanelRows; ++r) {
       rows[r] = whole ? job.from[r] + at : some[r];
       if (whole) continue;
       const int64_t left = job.bytes - at < kBytes ? job.bytes - at : kBytes;
       const auto stored = static_cast<size_t>(job.from[r] != nullptr && left > 0 ? left : 0);
       std::memset(some[r] + stored, 0, static_cast<size_t>(kBytes) - stored);
-      if (stored > 0) std::memcpy(some[r], job.from[r] + at, stored);
+      if (stored == 0) continue;
+      std::memcpy(some[r], job.from[r] + at, stored);
+      if (ends) some[r][stored - 1] &= last;
     }
     for (int64_t j = 0; j < kStep; ++j) {
       for (int64_t r = 0; fetches && r < kPanelRows; ++r)
