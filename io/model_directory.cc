@@ -29,13 +29,11 @@ bool is_within(const fs::path& path, const fs::path& directory) {
 // `directory` is, or is in. A cache of huggingface_hub 2 may have the blobs of all its repositories
 // in one place, and says so by a file there.
 bool is_blob_of(const fs::path& target, const fs::path& directory) {
-  constexpr std::string_view kSnapshots = "snapshots", kRepository = "models--", kBlobs = "blobs",
+  constexpr std::string_view kSnapshots = "snapshots", kBlobs = "blobs",
                              kSharedMark = ".huggingface-shared-blobs";
   for (fs::path at = directory; at.has_relative_path(); at = at.parent_path()) {
+    if (at.parent_path().filename() != kSnapshots) continue;
     const fs::path repository = at.parent_path().parent_path();
-    if (at.parent_path().filename() != kSnapshots ||
-        !repository.filename().string().starts_with(kRepository))
-      continue;
     const fs::path shared = repository.parent_path() / kBlobs;
     std::error_code absent;
     return is_within(target, repository / kBlobs) ||

@@ -87,9 +87,11 @@ TEST(ModelDirectory, KnowsTheBlobsOfTheHubsCache) {
   test::write_file(cache / "blobs/.huggingface-shared-blobs", "1\n");
   EXPECT_EQ(ModelDirectory(snapshot).read("shared", 1), "x");
 
-  // Blobs are none outside of a repository's snapshots.
-  fs::rename(repository, cache / "a--b");
-  EXPECT_THAT(refusal(cache / "a--b/snapshots/0123", "own"), HasSubstr("0123/own"));
+  // A repository may have any name; its snapshots have theirs.
+  fs::rename(repository, cache / "copied");
+  EXPECT_EQ(ModelDirectory(cache / "copied/snapshots/0123").read("own", 1), "x");
+  fs::rename(cache / "copied/snapshots", cache / "copied/models");
+  EXPECT_THAT(refusal(cache / "copied/models/0123", "own"), HasSubstr("0123/own"));
 }
 
 TEST(ModelDirectory, HasRegularFilesOnly) {
