@@ -18,8 +18,10 @@ bool has_whole_words(const PackCodesJob& job) {
 
 // Returns how many bits of word `w` have codes of columns, which are in their order.
 int64_t bits_in_word(const PackCodesJob& job, int64_t w) {
-  if (job.of_word > 0)
-    return std::clamp<int64_t>(job.cols - w * job.of_word, 0, job.of_word) * job.bits;
+  if (job.of_word > 0) {
+    const int64_t left = std::max<int64_t>(job.cols - w * job.of_word, 0);
+    return left >= job.of_word ? kWordSize : left * job.bits;
+  }
   return std::clamp<int64_t>(job.cols * job.step - w * kWordSize, 0, kWordSize);
 }
 

@@ -129,7 +129,7 @@ struct Lanes {
 #endif
     return words;
   }
-  Vu anywhere(int64_t w) const {
+  [[gnu::noinline]] Vu anywhere(int64_t w) const {
     uint32_t words[kLanes] = {};
     const int64_t left = bytes - w * kWordBytes;
     for (int64_t i = 0; i < kLanes; ++i) {
@@ -145,38 +145,39 @@ struct Lanes {
   }
 };
 
+// The run that codes of 32 columns become. A function of its own, as it is unrolled.
+template <int kBits>
+[[gnu::noinline]] void store_codes(const Vu* codes, uint32_t* to) {
+  Run<kBits> words;
+  collect<kBits>([&](int c) { return codes[c]; }, words);
+  store_run<kBits>(words, to);
+}
+
 // A run whose columns are collected one by one; word(w): of each output, as its codes are in it;
 // none: that of codes behind the last column.
 template <int kBits, class Word>
 void collect_run(const PackCodesJob& job, const Word& word, Vu none, int64_t run, uint32_t* to) {
   const int64_t col = run * kRunCols;
   const auto count = static_cast<int>(job.cols - col < kRunCols ? job.cols - col : kRunCols);
-  if (job.of_word == 1 && job.order == nullptr && count == kRunCols) {
-    Run<kBits> words;
-    collect<kBits>([&](int c) { return word(col + c); }, words);
-    return store_run<kBits>(words, to);
-  }
-  int64_t words_at[kRunCols];
-  uint32_t bits_at[kRunCols];
+  Vu codes[kRunCols];
+  const bool one_by_one = job.of_word == 1 && job.order == nullptr;
+#pragma GCC unroll 1
   for (int c = 0; c < count; ++c) {
+    if (one_by_one) {
+      codes[c] = word(col + c);
+      continue;
+    }
     const int64_t input = job.order != nullptr ? job.order[col + c] : col + c;
     const int64_t bit =
         job.of_word > 0 ? input / job.of_word * 32 + input % job.of_word * kBits : input * job.step;
-    words_at[c] = bit / 32;
-    bits_at[c] = static_cast<uint32_t>(bit % 32);
+    const auto shift = static_cast<uint32_t>(bit % 32);
+    const Vu at = Vu{} + shift;
+    codes[c] = word(bit / 32) >> at;
+    if (32 % kBits != 0 && shift + kBits > 32) codes[c] |= word(bit / 32 + 1) << (32 - at);
   }
-  const auto code = [&](int c) {
-    if (c >= count) return none;
-    const Vu at = Vu{} + bits_at[c];
-    Vu codes = word(words_at[c]) >> at;
-    if constexpr (32 % kBits != 0) {
-      if (bits_at[c] + kBits > 32) codes |= word(words_at[c] + 1) << (32 - at);
-    }
-    return codes;
-  };
-  Run<kBits> words;
-  collect<kBits>(code, words);
-  store_run<kBits>(words, to);
+#pragma GCC unroll 1
+  for (int c = count; c < kRunCols; ++c) codes[c] = none;
+  store_codes<kBits>(codes, to);
 }
 
 template <int kBits, class Stored>
@@ -274,7 +275,10 @@ void pack(const PackCodesJob& job) {
   const int64_t runs = (job.cols + kRunCols - 1) / kRunCols;
   if (job.order != nullptr || job.of_word != 0) return collect_runs<kBits>(job, runs);
   if (job.apart != kWordBytes) return pack_columns<kBits>(job, runs);
-  job.step == kBits ? pack_rows<kBits, kBits>(job, runs) : pack_rows<kBits, 8>(job, runs);
+  if constexpr (8 % kBits == 0) {
+    if (job.step != kBits) return pack_rows<kBits, 8>(job, runs);
+  }
+  pack_rows<kBits, kBits>(job, runs);
 }
 
 }  // namespace
