@@ -218,7 +218,7 @@ void add_options(CLI::App& verb, ConvertOptions& o) {
 void define_quantize(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ConvertOptions>();
   CLI::App* verb = app.add_subcommand(
-      "quantize", "Write a quantized checkpoint, which vLLM and transformers load");
+      "quantize", "Write a quantized checkpoint in a form that vLLM and transformers read");
   verb->footer(
       "Memory does not grow with the model. A run that was interrupted goes on where it was.\n"
       "Examples:\n"
