@@ -129,6 +129,9 @@ std::vector<Stored> all_formats() {
       {"float8 of torchao",
        {{"quant_method", "torchao"}},
        {tensor("a._weight_qdata", {24, 64}, "F8_E4M3"), tensor("a._weight_scale", {24, 1}, "F32")}},
+      {"ternary codes of BitNet",
+       {{"quant_method", "bitnet"}},
+       {tensor("a.weight", {6, 64}, "U8"), tensor("a.weight_scale", {1}, "BF16")}},
       hqq(1, "4bit_u8", {24, 64}),
       {"packed integers of 3 bits",
        compressed("pack-quantized", 32),
@@ -182,6 +185,14 @@ TEST(RowFormats, HqqRefusesOtherGroupsAndPackings) {
   Stored three = hqq(1, "3bit_32", {24, 64});
   three.tensors[0] = tensor("a.W_q", {5, 32}, "I32");
   EXPECT_THAT(fault_of(three), testing::HasSubstr("those of 3 bits are not supported"));
+}
+
+TEST(RowFormats, BitNetRefusesWeightsThatItWouldHaveToMake) {
+  Stored stored{"", {{"quant_method", "bitnet"}}, {tensor("a.weight", {24, 64}, "BF16")}};
+  stored.config["quantization_mode"] = "online";
+  EXPECT_THAT(fault_of(stored), testing::HasSubstr("quantization_mode online is not supported"));
+  stored.config = {{"quant_method", "bitnet"}, {"use_rms_norm", true}};
+  EXPECT_THAT(fault_of(stored), testing::HasSubstr("use_rms_norm is not supported"));
 }
 
 TEST(RowFormats, WhatFitsIsAMatrixAndWhatDoesNotIsAFault) {
