@@ -1,6 +1,7 @@
 // Elements as they are, which a scheme may quantize while they are read. The last of the formats:
 // it claims what no other does.
 #include "src/base/error.h"
+#include "src/formats/compressed.h"
 #include "src/formats/list.h"
 
 namespace sluice {
@@ -66,6 +67,6 @@ std::unique_ptr<StoredFormat> open_plain(const Json&, const io::CheckpointIndex&
 
 }  // namespace
 
-const FormatKind kPlainFormat{.open = open_plain};
+const FormatKind kPlainFormat{.is_named = has_plain_compressed_weights, .open = open_plain};
 
 }  // namespace sluice

@@ -83,6 +83,15 @@ TEST(Config, BadFieldsAreNamed) {
         {"config_groups", {{"group_0", Json::object()}}},
         {"kv_cache_scheme", Json::object()}},
        "compressed-tensors"},
+      {"quantization_config",
+       {{"quant_method", "compressed-tensors"},
+        {"format", "dense"},
+        {"transform_config", {{"config_groups", {{"R3", Json::object()}}}}}},
+       "transform_config"},
+      {"quantization_config",
+       {{"quant_method", "compressed-tensors"},
+        {"sparsity_config", {{"format", "sparse-24-bitmask"}}}},
+       "sparse-24-bitmask"},
   };
   for (const BadField& c : cases) {
     Json config = test::tiny_config();
