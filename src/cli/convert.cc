@@ -53,7 +53,9 @@ std::string config_text(const ConvertOptions& o) {
   if (io::is_gguf(o.model_path) || !fs::exists(o.model_path / kConfig))
     fail(ErrorKind::usage, "{}: only a directory with config.json can be written anew", o.model);
   std::string text = directory_of(o).read(kConfig, kMostConfigBytes);
-  const std::string_view maker = is_mlx(parse_json(text, kConfig)) ? "MLX has them"
+  const bool mlx =
+      is_mlx(parse_json(text, kConfig)) || lies_as_mlx(io::open_checkpoint(directory_of(o)));
+  const std::string_view maker = mlx ? "MLX has them"
                                  : io::container_name(o.model_path).starts_with("model-rank-")
                                      ? "one of several ranks has them"
                                      : "";

@@ -12,8 +12,8 @@
 //   nvfp4   U8 scales are E4M3 for 16 inputs each, codes E2M1; with a global_scale, F32, one for
 //           each matrix, a scale is multiplied by it / (448 * 6)
 // transformers writes the mode affine ("metal") with the name qbiases.
-// Modules that are not quantized have a weight of floats; that of a convolution is [channels,
-// width, 1]. Settings of single modules in config.json say what the shapes of their tensors do.
+// Modules that are not quantized have a weight of floats. Settings of single modules in config.json
+// say what the shapes of their tensors do.
 #include <algorithm>
 #include <array>
 
@@ -65,14 +65,12 @@ class Mlx final : public StoredFormat {
   Mlx(std::string_view biases, const io::CheckpointIndex& index) : biases_(biases), index_(index) {}
 
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
-    if (piece.vector) return is_convolution(codes.shape);
-    return !piece.view.transposed && codes.dtype == DType::u32 &&
+    return !piece.vector && !piece.view.transposed && codes.dtype == DType::u32 &&
            index_.find(stem_of(piece.source) + ".scales") != nullptr;
   }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
-    if (wanted.piece.vector) return convolution(codes, wanted, tensors);
     const std::string stem = stem_of(codes.name);
     const io::StoredTensor& scales = *tensors.find(stem + ".scales");
     for (const std::string_view beside : {std::string_view(".scales"), biases_})
@@ -121,23 +119,6 @@ class Mlx final : public StoredFormat {
   }
 
  private:
-  static bool is_convolution(const Shape& shape) {
-    return shape.size() == 3 && shape[1] != 1 && shape[2] == 1;
-  }
-  static std::shared_ptr<StoredMatrix> convolution(const io::StoredTensor& stored,
-                                                   const WantedMatrix& wanted,
-                                                   MatrixTensors& tensors) {
-    if (!is_float_weight(stored.dtype) || stored.shape.elements() != wanted.shape.elements()) {
-      tensors.fault(fmt::format("{} is {} {}, but {} asks for floats of shape {}", stored.name,
-                                dtype_name(stored.dtype), stored.shape.str(), wanted.asked_from,
-                                wanted.shape.str()));
-      return nullptr;
-    }
-    auto matrix = std::make_shared<StoredMatrix>();
-    matrix->planes.emplace_back();
-    return matrix;
-  }
-
   // nullopt: MLX has no such form.
   static std::optional<MlxForm> form_of(const io::StoredTensor& codes,
                                         const io::StoredTensor& scales, int64_t inputs) {
