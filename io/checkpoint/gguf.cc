@@ -23,7 +23,6 @@ constexpr uint64_t kMaxKeys = 1 << 16;
 constexpr uint64_t kMaxTensors = 1 << 20;
 constexpr uint64_t kMaxKeyBytes = 65535;
 constexpr uint32_t kMaxDims = 4;
-constexpr uint64_t kDefaultAlignment = 32;
 
 // Bytes of one value of each type; 0: as many as it says itself.
 constexpr std::array<uint8_t, 13> kTypeBytes{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -226,10 +225,10 @@ bool ends_with_file(const GgufHeader& header, uint64_t header_end, uint64_t alig
 
 // gguf-py writes the alignment into the first part of a model alone, and aligns all parts by it.
 uint64_t alignment_of_part(const GgufHeader& header, uint64_t header_end) {
-  for (uint64_t alignment : {kDefaultAlignment, 8ul, 16ul, 64ul, 128ul, 256ul, 512ul, 1024ul,
-                             2048ul, 4096ul, 8192ul, 16384ul, 32768ul, 65536ul})
+  for (uint64_t alignment : {kGgufAlignment, 8ul, 16ul, 64ul, 128ul, 256ul, 512ul, 1024ul, 2048ul,
+                             4096ul, 8192ul, 16384ul, 32768ul, 65536ul})
     if (ends_with_file(header, header_end, alignment)) return alignment;
-  return kDefaultAlignment;
+  return kGgufAlignment;
 }
 
 // Tensors of `header` have their offsets from the beginning of the data.
@@ -237,7 +236,7 @@ uint64_t alignment_of(const GgufHeader& header, uint64_t header_end, const std::
   const char* kKey = "general.alignment";
   const Json& values = header.values;
   if (!values.contains(kKey))
-    return values.contains("split.no") ? alignment_of_part(header, header_end) : kDefaultAlignment;
+    return values.contains("split.no") ? alignment_of_part(header, header_end) : kGgufAlignment;
   const auto alignment =
       static_cast<uint64_t>(JsonFields(values, where).integer(kKey, 0, INT32_MAX));
   if (!std::has_single_bit(alignment)) {

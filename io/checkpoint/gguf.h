@@ -43,6 +43,7 @@ struct GgufArray {
 };
 
 inline constexpr std::string_view kGgufMagic = "GGUF";
+inline constexpr uint64_t kGgufAlignment = 32;  // where the metadata name no other one
 
 struct GgufHeader {
   CheckpointFile file;

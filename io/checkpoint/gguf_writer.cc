@@ -11,8 +11,6 @@
 namespace sluice::io {
 namespace {
 
-constexpr uint32_t kVersion = 3;
-
 template <class T>
 std::string_view bytes_of(const T& number) {
   return {reinterpret_cast<const char*>(&number), sizeof(number)};
@@ -29,31 +27,31 @@ std::string key_of_config(std::string_view config) {
 
 // `more`: bytes beside the metadata of `like`.
 uint64_t header_bytes(const GgufHeader& like, uint64_t more) {
-  uint64_t bytes = kGgufMagic.size() + sizeof(kVersion) + 2 * sizeof(uint64_t) + more;
+  uint64_t bytes = kGgufMagic.size() + sizeof(kGgufVersion) + 2 * sizeof(uint64_t) + more;
   for (const GgufHeader::Keys& keys : like.keys) bytes += keys.bytes;
   return round_up(bytes, like.alignment);
 }
 
 }  // namespace
 
-GgufWriter::Tensors GgufWriter::describe(const GgufHeader& like, size_t count,
-                                         const std::function<TensorToWrite(size_t)>& tensor) {
-  Tensors all;
+GgufDescriptions describe_gguf_tensors(size_t count,
+                                       const std::function<TensorToWrite(size_t)>& tensor,
+                                       uint64_t alignment) {
+  GgufDescriptions all;
   for (size_t i = 0; i < count; ++i) {
     const TensorToWrite t = tensor(i);
-    all.descriptions += bytes_of(uint64_t{t.name.size()});
-    all.descriptions += t.name;
-    all.descriptions += bytes_of(static_cast<uint32_t>(t.shape.size()));
+    all.text += bytes_of(uint64_t{t.name.size()});
+    all.text += t.name;
+    all.text += bytes_of(static_cast<uint32_t>(t.shape.size()));
     for (int d = t.shape.size(); d > 0; --d)
-      all.descriptions += bytes_of(static_cast<uint64_t>(t.shape[d - 1]));
-    all.descriptions += bytes_of(gguf_tensor_type(t.dtype));
-    all.descriptions += bytes_of(all.end);
+      all.text += bytes_of(static_cast<uint64_t>(t.shape[d - 1]));
+    all.text += bytes_of(gguf_tensor_type(t.dtype));
+    all.text += bytes_of(all.end);
     const std::optional<uint64_t> bytes = stored_bytes(t.dtype, t.shape);
     check(bytes.has_value(), "a tensor's size does not fit 64 bits");
     all.bytes.push_back(*bytes);
-    all.end += round_up(*bytes, like.alignment);
+    all.end += round_up(*bytes, alignment);
   }
-  std::ranges::reverse(all.bytes);
   return all;
 }
 
@@ -61,24 +59,25 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufHeader& like
                        std::string_view config, size_t count,
                        const std::function<TensorToWrite(size_t)>& tensor,
                        std::span<std::byte> block, const std::stop_token& stop)
-    : GgufWriter(path, like, key_of_config(config), describe(like, count, tensor), block, stop) {}
+    : GgufWriter(path, like, key_of_config(config),
+                 describe_gguf_tensors(count, tensor, like.alignment), block, stop) {}
 
 GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufHeader& like,
-                       std::string config_key, Tensors tensors, std::span<std::byte> block,
+                       std::string config_key, GgufDescriptions tensors, std::span<std::byte> block,
                        const std::stop_token& stop)
     : alignment_(like.alignment),
-      left_(std::move(tensors.bytes)),
-      out_(path, header_bytes(like, config_key.size() + tensors.descriptions.size()) + tensors.end,
-           block, stop) {
+      left_(tensors.bytes.rbegin(), tensors.bytes.rend()),
+      out_(path, header_bytes(like, config_key.size() + tensors.text.size()) + tensors.end, block,
+           stop) {
   uint64_t keys = 1;
   for (const GgufHeader::Keys& some : like.keys) keys += some.count;
   out_.write(kGgufMagic);
-  out_.write(bytes_of(kVersion));
+  out_.write(bytes_of(kGgufVersion));
   out_.write(bytes_of(uint64_t{left_.size()}));
   out_.write(bytes_of(keys));
   write_metadata(like);
   out_.write(config_key);
-  out_.write(tensors.descriptions);
+  out_.write(tensors.text);
   out_.align(alignment_);
 }
 

@@ -16,6 +16,19 @@
 
 namespace sluice::io {
 
+inline constexpr uint32_t kGgufVersion = 3;
+
+// Descriptions of tensors whose data follow one another, as a file has them before the data.
+struct GgufDescriptions {
+  std::string text;
+  std::vector<uint64_t> bytes;  // of each tensor
+  uint64_t end = 0;             // of the data, from their beginning
+};
+// `tensor` describes the i-th of `count` tensors.
+GgufDescriptions describe_gguf_tensors(size_t count,
+                                       const std::function<TensorToWrite(size_t)>& tensor,
+                                       uint64_t alignment);
+
 class GgufWriter {
  public:
   // `like`: the file whose metadata it gets, but for what says that a model is in several files.
@@ -32,15 +45,8 @@ class GgufWriter {
   void finish();
 
  private:
-  struct Tensors {
-    std::string descriptions;
-    std::vector<uint64_t> bytes;  // of each, the last one's first
-    uint64_t end = 0;             // of the data, from their beginning
-  };
-  static Tensors describe(const GgufHeader& like, size_t count,
-                          const std::function<TensorToWrite(size_t)>& tensor);
   GgufWriter(const std::filesystem::path& path, const GgufHeader& like, std::string config_key,
-             Tensors tensors, std::span<std::byte> block, const std::stop_token& stop);
+             GgufDescriptions tensors, std::span<std::byte> block, const std::stop_token& stop);
   void write_metadata(const GgufHeader& like);
 
   uint64_t alignment_;

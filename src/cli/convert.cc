@@ -1,4 +1,6 @@
 // sluice quantize, sluice convert: write a standard checkpoint of another one.
+#include "src/cli/convert.h"
+
 #include <fmt/ranges.h>
 #include <malloc.h>
 
@@ -23,6 +25,7 @@
 #include "src/engine/checkpoint.h"
 #include "src/formats/quantization_config.h"
 #include "src/load/checkpoint_writer.h"
+#include "src/load/gguf_model.h"
 #include "src/load/output_directory.h"
 #include "src/load/written_model.h"
 #include "src/memory/buffer.h"
@@ -33,13 +36,6 @@ namespace sluice::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct ConvertOptions : CommonOptions {
-  std::string out;
-  std::string format = "compressed-tensors";
-  std::string max_shard_size = "5GB";
-  bool verify = false;
-};
 
 constexpr const char* kConfig = "config.json";
 constexpr uint64_t kMostConfigBytes = 16 * MiB;
@@ -92,8 +88,9 @@ std::string identity_of(const ConvertOptions& o, const io::CheckpointIndex& inde
   return text.digits();
 }
 
-// The memory of the writer, within the budget.
-Buffer writing_memory(const ConvertOptions& o, const CheckpointWriter& writer, Ledger& ledger,
+}  // namespace
+
+Buffer writing_memory(const ConvertOptions& o, uint64_t least, Ledger& ledger,
                       std::optional<Lease>& process) {
   const FreeMemory free = free_memory();
   const uint64_t budget =
@@ -102,7 +99,7 @@ Buffer writing_memory(const ConvertOptions& o, const CheckpointWriter& writer, L
   map_program_code();
   malloc_trim(0);  // returns to the system what planning freed
   const uint64_t taken = process_rss(), beside = taken + kernel_bytes(taken);
-  const uint64_t left = budget - std::min(budget, beside), least = writer.least_memory();
+  const uint64_t left = budget - std::min(budget, beside);
   if (left < least)
     fail(ErrorKind::no_fit,
          "{}: writing it takes {} of memory, and {} are left of the budget of {}; raise --memory",
@@ -113,9 +110,7 @@ Buffer writing_memory(const ConvertOptions& o, const CheckpointWriter& writer, L
           Buffer::Touch::lazily};
 }
 
-void check_disk(const ConvertOptions& o, const CheckpointWriter& writer,
-                const OutputDirectory& out) {
-  const uint64_t needed = writer.needed_bytes(out);
+void check_disk(const ConvertOptions& o, uint64_t needed, const OutputDirectory& out) {
   const uint64_t free = io::system_calls().free_bytes(out.path().c_str());
   if (needed > free)
     fail(ErrorKind::no_fit, "{}: needs {} of the disk, and {} are free", o.out,
@@ -142,6 +137,8 @@ void report(const ConvertOptions& o, const WriteReport& written, const Ledger& l
             written.kept_files > 0 ? fmt::format(", {} of them before", written.kept_files) : "");
 }
 
+namespace {
+
 void write(const ConvertOptions& o, const io::CheckpointIndex& index, WrittenModel written,
            std::string config, const std::stop_token& stop) {
   for (const io::AbsentTensors& absent : index.absent()) index.refuse_absent(absent.names.front());
@@ -158,10 +155,10 @@ void write(const ConvertOptions& o, const io::CheckpointIndex& index, WrittenMod
                            .verify = o.verify,
                            .options = {.threads = threads},
                            .stop = stop});
-  check_disk(o, writer, out);
+  check_disk(o, writer.needed_bytes(out), out);
   Ledger ledger;
   std::optional<Lease> process;
-  const Buffer memory = writing_memory(o, writer, ledger, process);
+  const Buffer memory = writing_memory(o, writer.least_memory(), ledger, process);
   WriteProgress progress;
   WriteReport done;
   {
@@ -177,6 +174,7 @@ void write(const ConvertOptions& o, const io::CheckpointIndex& index, WrittenMod
 
 void quantize(const ConvertOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
+  if (o.format == kGgufFormat) return write_gguf(o, stop);
   const std::string config = config_text(o);
   refuse_quantized(o, config);
   const QuantizeRequest request = parse_quantization(o.quantization);
@@ -190,6 +188,9 @@ void convert(const ConvertOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   if (o.dtype != "auto" && o.dtype != "bfloat16")
     fail(ErrorKind::usage, "--dtype {}: must be auto or bfloat16", o.dtype);
+  if (o.format == kGgufFormat) return write_gguf(o, stop);
+  if (o.format != "safetensors")
+    fail(ErrorKind::usage, "--format {}: must be safetensors or gguf", o.format);
   const std::string config = config_text(o);
   if (o.dtype == "bfloat16") refuse_quantized(o, config);
   const io::CheckpointIndex index = io::open_checkpoint(directory_of(o));
@@ -225,34 +226,39 @@ void define_quantize(CLI::App& app, std::stop_token stop) {
       "Memory does not grow with the model. A run that was interrupted goes on where it was.\n"
       "Examples:\n"
       "  sluice quantize MODEL MODEL-FP8 --quantization fp8_dynamic\n"
-      "  sluice quantize MODEL MODEL-INT4 --quantization '*.down_proj=int8_weight_only,int4'");
+      "  sluice quantize MODEL MODEL-INT4 --quantization '*.down_proj=int8_weight_only,int4'\n"
+      "  sluice quantize MODEL MODEL-GGUF --format gguf --quantization q8_0");
   add_options(*verb, *o);
   begin_group(*verb, kQuantizationGroup);
   verb->add_option(
           "--quantization", o->quantization,
           fmt::format(
               "Quantize linear layers by this scheme: {}; or by rules and a scheme for all "
-              "others, *.down_proj=none,int4",
+              "others, *.down_proj=none,int4; with --format gguf all matrices: {}",
               fmt::join(quant_schemes().subspan(1) | std::views::transform(&QuantScheme::name),
-                        ", ")))
+                        ", "),
+              fmt::join(gguf_schemes() | std::views::transform(&GgufScheme::name), ", ")))
       ->default_str("")
       ->required();
   verb->add_option(
       "--format", o->format,
-      "Write this form: compressed-tensors, fp8 (weight_scale_inv of blocks of 128 x 128), or "
-      "bitsandbytes (nf4)");
+      "Write this form: compressed-tensors, fp8 (weight_scale_inv of blocks of 128 x 128), "
+      "bitsandbytes (nf4), or gguf, of the types that it lists");
   verb->callback([o, stop] { quantize(*o, stop); });
 }
 
 void define_convert(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ConvertOptions>();
   CLI::App* verb =
-      app.add_subcommand("convert", "Write a checkpoint of another format as safetensors");
+      app.add_subcommand("convert", "Write a checkpoint of another format as safetensors or GGUF");
   verb->footer(
       "Memory does not grow with the model. A run that was interrupted goes on where it was.\n"
-      "Example:\n"
-      "  sluice convert MODEL MODEL-safetensors");
+      "Examples:\n"
+      "  sluice convert MODEL MODEL-safetensors\n"
+      "  sluice convert MODEL MODEL-GGUF --format gguf");
   add_options(*verb, *o);
+  o->format = "safetensors";
+  verb->add_option("--format", o->format, "Write this form: safetensors or gguf");
   begin_group(*verb, kModelGroup);
   verb->add_option("--dtype", o->dtype,
                    "Keep numbers as they are (auto), or round those of matrices to bfloat16");

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/load/load_pass.h"
 #include "src/plan/compile.h"
+#include "src/plan/lay_out.h"
 
 namespace sluice {
 
@@ -17,10 +19,11 @@ MatrixLoader::MatrixLoader(const MatrixLoading& loading)
   options_.try_shapes = false;
 }
 
-void MatrixLoader::load(const ReadPlan& plan, uint32_t tensor, const Take& take) {
+void MatrixLoader::load(const ReadPlan& plan, uint32_t tensor, const Take& take, int64_t together) {
   const TensorPlan& t = plan.tensors[tensor];
   const int64_t all = plan.params[t.param].param->pieces[t.piece].cut.rows;
-  const SpillWindow window = spill_window(plan, tensor, loading_.memory.size());
+  SpillWindow window = spill_window(plan, tensor, loading_.memory.size());
+  if (window.rows < all) window.rows -= window.rows % std::lcm(row_step(plan, tensor), together);
   if (window.rows == 0)
     fail(ErrorKind::no_fit, "{}: some rows of it take {} of memory, and there is {}",
          t.stored->name, format_size(window.least_memory), format_size(loading_.memory.size()));

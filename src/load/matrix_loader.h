@@ -43,7 +43,8 @@ class MatrixLoader {
   // Error(no_fit) where the memory has no room; Error(runtime) where files cannot be read, or a
   // stop is requested; Error(refused) for damaged weights; and what `take` throws.
   using Take = std::function<bool(const MatrixRows&)>;
-  void load(const ReadPlan& plan, uint32_t tensor, const Take& take);
+  // `together`: rows at once are a multiple of it, or all.
+  void load(const ReadPlan& plan, uint32_t tensor, const Take& take, int64_t together = 1);
 
  private:
   float measured(const ReadPlan& plan, uint32_t tensor, const SpillWindow& window);

@@ -34,6 +34,7 @@ struct MlpSpec {
   bool times_layer_input = false;  // activation(it) * the layer's input of the token
   NormSpec inner_norm = {};        // of what `down` takes
   LinearSpec down;                 // one part
+  bool operator==(const MlpSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.values, s.up, s.inner_norm, s.down);
@@ -47,6 +48,7 @@ struct StreamMixSpec {
   std::string scales;
   std::string biases;
   bool exists() const { return !name.empty(); }
+  bool operator==(const StreamMixSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.logits, s.scales, s.biases);
@@ -61,6 +63,7 @@ struct StreamsSpec {
   float eps = 0;
   float norm_eps = 0;
   StreamMixSpec last = {};
+  bool operator==(const StreamsSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.last);
@@ -103,6 +106,7 @@ struct ExpertsSpec {
   Share share(Rank rank) const {
     return whole ? Dimension{.size = count}.share(rank) : Share{0, count};
   }
+  bool operator==(const ExpertsSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.router, s.choice_bias, s.choice_factors, s.choice_table, s.stream_scale,
@@ -118,6 +122,7 @@ struct GateSpec {
   LinearSpec up;
 
   bool exists() const { return !name.empty(); }
+  bool operator==(const GateSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.down, s.up);
@@ -147,6 +152,7 @@ struct MixerBranch {
   // The mixer, which is attention.
   AttentionSpec& attention() { return std::get<AttentionSpec>(mixer); }
   const AttentionSpec& attention() const { return std::get<AttentionSpec>(mixer); }
+  bool operator==(const MixerBranch&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.mix, s.norm, s.input_gate, s.mixer, s.output_norm, s.stream_norm);
@@ -171,6 +177,7 @@ struct MlpBranch {
   bool late = false;       // with another beside it: its output is added at the end of the layer
   NormSpec sum_norm = {};  // of the sum of its output and that of the branch that it is beside
 
+  bool operator==(const MlpBranch&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.mix, s.norm, s.input_gate, s.output_norm, s.stream_norm, s.sum_norm);
@@ -188,6 +195,7 @@ struct LayerSpec {
   std::vector<MixerBranch> mixers;
   std::vector<MlpBranch> mlps;
   std::string scalar = {};  // a tensor that the stream is multiplied by at the end; empty: none
+  bool operator==(const LayerSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.mixers, s.mlps, s.scalar);
@@ -205,6 +213,7 @@ struct LayerInputsSpec {
   float table_multiplier = 1;
   float projection_multiplier = 1;  // before the norm
   float multiplier = 1;             // of the sum
+  bool operator==(const LayerInputsSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.table, s.projection, s.norm);
@@ -227,6 +236,7 @@ struct AltUpSpec {
   std::string predictions;
   std::string corrections;
   std::string scale = {};  // a vector that the last branch's input is multiplied by; empty: none
+  bool operator==(const AltUpSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.entries, s.exits, s.router_norm, s.router, s.predictions, s.corrections, s.scale);
@@ -238,6 +248,7 @@ struct AltUpSpec {
 struct OtherName {
   std::string name;
   std::string other;
+  bool operator==(const OtherName&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.other);
@@ -288,6 +299,7 @@ struct DecoderSpec {
   // others in its place.
   std::vector<std::string> prefixes;
 
+  bool operator==(const DecoderSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.embedding, s.input_projection, s.output_projection, s.embedding_norm, s.layer_inputs,

@@ -53,6 +53,7 @@ struct RopeConfig {
   bool keys_follow = false;
   // The frequencies of a token may depend on how long its sequence is (dynamic, longrope).
   bool depends_on_length() const { return kind == RopeKind::dynamic || kind == RopeKind::longrope; }
+  bool operator==(const RopeConfig&) const = default;
 };
 
 // Values of a model outside of its rope fields, and the keys that its family uses.

@@ -38,6 +38,7 @@ struct View {
   int64_t row = 0;     // of a vector: elements of a row of the matrix that is stored; 0: it is none
   int64_t stored = 0;  // outputs of the tensor, where the last are in no piece; 0: they are
   bool again = false;  // other pieces have these outputs, too
+  bool operator==(const View&) const = default;
 };
 
 // A part of a checkpoint tensor, under the checkpoint's own name; mostly all of it. Vectors are [1,

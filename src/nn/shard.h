@@ -44,6 +44,7 @@ struct Dimension {
   // r * units / ranks, so that neighbouring ranks share (KV heads under grouped-query attention).
   // Fewer groups than ranks are replicated alike: the ranks of one divide what is in it.
   Share share(Rank rank) const;
+  bool operator==(const Dimension&) const = default;
 };
 
 //   by_rows (column-parallel linear: q, k, v, gate, up)      by_cols (row-parallel linear: o, down)

@@ -19,6 +19,7 @@
 #include "src/text/normalizer.h"
 #include "src/text/post_processor.h"
 #include "src/text/pre_tokenizer.h"
+#include "src/text/tokenizer_file.h"
 #include "src/text/unigram.h"
 #include "src/text/word_level.h"
 #include "src/text/word_piece.h"
@@ -33,6 +34,7 @@ class Tokenizer {
   // tiktoken.model or *.tiktoken, with the config's special tokens. Throws Error(refused), which
   // begins with the file's name.
   static Tokenizer load(const io::ModelDirectory& directory);
+  static Tokenizer load(const TokenizerFiles& files);
   // Returns whether the directory has one of these files.
   static bool is_in(const io::ModelDirectory& directory);
   // Says that `model`, a directory or a GGUF file, has none, and what would be one.

@@ -110,26 +110,37 @@ std::string Tokenizer::missing(const fs::path& model) {
       model.string());
 }
 
-Tokenizer Tokenizer::load(const io::ModelDirectory& directory) {
-  const std::string name = find_file(directory).value_or(std::string(kTokenizerFile));
-  std::optional<std::string> bytes = read_text_file(directory, name);
-  if (!bytes) fail(ErrorKind::refused, "{}", missing(directory.path()));
-  if (name == kTokenizerFile) {
-    TokenizerFile file = parse_tokenizer_file(*bytes);
-    bytes.reset();
-    Json config = read_json_file(directory, kTokenizerConfig);
-    add_described_tokens(config, file);
-    add_special_names(directory, config);
-    return load(file, config);
+std::optional<TokenizerFiles> read_tokenizer_files(const io::ModelDirectory& directory) {
+  TokenizerFiles files;
+  files.name = find_file(directory).value_or(std::string(kTokenizerFile));
+  const std::optional<std::string> bytes = read_text_file(directory, files.name);
+  if (!bytes) return std::nullopt;
+  if (files.name == kTokenizerFile) {
+    files.file = parse_tokenizer_file(*bytes);
+    files.config = read_json_file(directory, kTokenizerConfig);
+    add_described_tokens(files.config, files.file);
+    add_special_names(directory, files.config);
+  } else {
+    files.config = read_config(directory);
+    files.file = convert(files.name, *bytes, files.config);
   }
-  Json config = read_config(directory);
-  const TokenizerFile file = convert(name, *bytes, config);
-  bytes.reset();
+  return files;
+}
+
+Tokenizer Tokenizer::load(const TokenizerFiles& files) {
   try {
-    return load(file, config);
-  } catch (const Error& e) {  // speaks of a tokenizer.json that nobody has
-    fail(e.kind(), "{}: as a tokenizer.json: {}", name, e.what());
+    return load(files.file, files.config);
+  } catch (const Error& e) {
+    if (files.name == kTokenizerFile) throw;
+    // It speaks of a tokenizer.json that nobody has.
+    fail(e.kind(), "{}: as a tokenizer.json: {}", files.name, e.what());
   }
+}
+
+Tokenizer Tokenizer::load(const io::ModelDirectory& directory) {
+  const std::optional<TokenizerFiles> files = read_tokenizer_files(directory);
+  if (!files) fail(ErrorKind::refused, "{}", missing(directory.path()));
+  return load(*files);
 }
 
 }  // namespace sluice

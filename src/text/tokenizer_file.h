@@ -68,6 +68,15 @@ std::optional<std::string> read_text_file(const io::ModelDirectory& directory,
 // The JSON object in `directory`/`name`; an empty one when there is no file.
 Json read_json_file(const io::ModelDirectory& directory, std::string_view name);
 
+// The files that a directory's tokenizer is made from.
+struct TokenizerFiles {
+  std::string name;    // of the file
+  TokenizerFile file;  // it, or what it becomes, as a tokenizer.json
+  Json config;         // tokenizer_config.json, or what stands for it
+};
+// nullopt where there is none. Throws Error(refused).
+std::optional<TokenizerFiles> read_tokenizer_files(const io::ModelDirectory& directory);
+
 // Throws Error(refused), which begins "tokenizer.json: ".
 TokenizerFile parse_tokenizer_file(const std::string& json);
 

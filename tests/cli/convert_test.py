@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 import unittest
 
 import containers
@@ -141,6 +142,44 @@ class ConvertTest(Case):
         self.assertEqual(read_folder(out), read_folder(whole))
         self.assertFalse(part.exists())
 
+    def test_gguf_is_the_same_model(self):
+        for name in ("llama_tied",) if SANITIZED else ("llama_tied", "nemotron", "phi3_longrope", "olmoe", "gpt_oss", "granitemoe", "falcon_grouped"):
+            with self.subTest(model=name):
+                out, _ = self.write("convert", MODELS / name, name, "--format", "gguf", "--verify")
+                self.assertEqual([file.name for file in out.iterdir()], ["model.gguf"])
+                self.assertEqual(self.hash_of(out / "model.gguf"), self.hash_of(MODELS / name))
+
+    def test_gguf_has_the_tokenizer(self):
+        out, _ = self.write("convert", self.model(), "OUT", "--format", "gguf")
+        text = "Hello, world! 1234 \u00e9 \u4f60\u597d"
+        tokens = [run_json("tokenize", model, "--text", text) for model in (self.path / "MODEL", out / "model.gguf")]
+        self.assertEqual(*tokens)
+
+    def test_gguf_types(self):
+        model = self.model()
+        before = self.hash_of(model)
+        for scheme in ("q8_0", "q4_k_m", "q4_0", "mxfp4"):
+            out, done = self.write("quantize", model, scheme, "--format", "gguf", "--quantization", scheme)
+            self.assertEqual(done["files"], 1)
+            self.assertNotEqual(self.hash_of(out / "model.gguf"), before)
+
+    def test_gguf_in_several_files_goes_on(self):
+        model, request = self.model(), ("--format", "gguf", "--quantization", "q8_0", "--max-shard-size", "100k")
+        whole, done = self.write("quantize", model, "WHOLE", *request)
+        out, part = self.path / "OUT", self.path / "OUT.part"
+        while not part.exists():  # it may be too fast to be killed
+            shutil.rmtree(out, ignore_errors=True)
+            process = subprocess.Popen([SLUICE, "quantize", model, out, *request, "--quiet"])
+            while process.poll() is None and len(list(part.glob("model-*.gguf"))) < 3:
+                time.sleep(0.001)
+            process.kill()
+            process.wait()
+        again = run_json("quantize", model, out, *request)
+        self.assertEqual(again["files"], done["files"])
+        self.assertGreater(again["kept_files"], 0)
+        self.assertEqual(read_folder(out), read_folder(whole))
+        self.assertEqual(self.hash_of(next(out.glob("*-00001-of-*"))), self.hash_of(next(whole.glob("*-00001-of-*"))))
+
     def test_what_is_refused(self):
         model, out = self.model(), self.path / "OUT"
         cut = shutil.copytree(model, self.path / "CUT")
@@ -156,6 +195,10 @@ class ConvertTest(Case):
                 (3, "it is stored as [inputs, outputs]", ("quantize", MODELS / "gpt2_noprefix", out, "--quantization", "fp8")),
                 (3, "*.down_proj=none,int4_g128", ("quantize", DEMO, out, "--quantization", "int4")),
                 (3, "one of several ranks has them", ("convert", cut, out)),
+                (2, "--format gguf has q8_0", ("quantize", model, out, "--quantization", "int4", "--format", "gguf")),
+                (2, "--format x", ("convert", model, out, "--format", "x")),
+                (2, "leave .gguf out", ("convert", model, self.path / "OUT.gguf", "--format", "gguf")),
+                (3, "cannot be written as GGUF", ("convert", MODELS / "mamba2", out, "--format", "gguf")),
                 (2, "config.json", ("convert", self.path, out)),
                 (2, "--dtype", ("convert", model, out, "--dtype", "float64")),
                 (4, "raise --memory", ("quantize", model, out, "--quantization", "fp8", "--memory", "10M"))]:

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/models/gguf/gguf.h"
+#include "src/models/gguf/gguf_export.h"
 #include "src/text/conversion.h"
 
 namespace sluice {
@@ -153,7 +154,69 @@ constexpr auto kSplits = std::to_array<NamedSplit>({
     {"minicpm5", {.patterns = kMiniCpm5, .ignore_merges = true}},
 });
 
+// The steps of a pre_tokenizer.
+std::vector<Json> steps_of(const Json& pre_tokenizer) {
+  if (!pre_tokenizer.is_object()) return {};
+  if (pre_tokenizer.value("type", "") != "Sequence") return {pre_tokenizer};
+  std::vector<Json> steps;
+  for (const Json& inner : pre_tokenizer.value("pretokenizers", Json::array()))
+    std::ranges::copy(steps_of(inner), std::back_inserter(steps));
+  return steps;
+}
+
+// The steps of a byte-level tokenizer.json before a text is encoded; nullopt: more than a name of
+// GGUF can say.
+struct Splits {
+  std::vector<std::string> patterns;
+  bool single_digits = false;
+  bool gpt2 = false;  // the byte-level step splits, too
+  bool ignore_merges = false;
+  bool nfc = false;
+  bool operator==(const Splits&) const = default;
+};
+
+std::optional<Splits> splits_of(const Json& tokenizer) {
+  Splits found;
+  const Json& model = tokenizer.at("model");
+  found.ignore_merges = model.value("ignore_merges", false);
+  const Json normalizer = tokenizer.value("normalizer", Json());
+  if (!normalizer.is_null() && normalizer.value("type", "") != "NFC") return std::nullopt;
+  found.nfc = !normalizer.is_null();
+  bool bytes = false;
+  for (const Json& step : steps_of(tokenizer.value("pre_tokenizer", Json()))) {
+    const std::string type = step.value("type", "");
+    if (bytes) return std::nullopt;
+    if (type == "ByteLevel") {
+      bytes = true;
+      found.gpt2 = step.value("use_regex", true);
+    } else if (type == "Digits" && found.patterns.empty() && !found.single_digits) {
+      if (!step.value("individual_digits", false)) return std::nullopt;
+      found.single_digits = true;
+    } else if (type == "Split" && step.value("behavior", "") == "Isolated" &&
+               !step.value("invert", false) && step["pattern"].contains("Regex")) {
+      found.patterns.push_back(step["pattern"]["Regex"].get<std::string>());
+    } else {
+      return std::nullopt;
+    }
+  }
+  return bytes ? std::optional(found) : std::nullopt;
+}
+
 }  // namespace
+
+std::string_view find_gguf_pre(const Json& tokenizer) {
+  const std::optional<Splits> wanted = splits_of(tokenizer);
+  if (!wanted) return {};
+  for (const auto& [name, split] : kSplits) {
+    const Splits own{.patterns = {split.patterns.begin(), split.patterns.end()},
+                     .single_digits = split.single_digits,
+                     .gpt2 = split.patterns.empty(),
+                     .ignore_merges = split.ignore_merges,
+                     .nfc = split.nfc};
+    if (own == *wanted) return name;
+  }
+  return {};
+}
 
 const GgufSplit& find_gguf_split(const JsonFields& fields) {
   constexpr const char* kKey = "tokenizer.ggml.pre";

@@ -6,7 +6,7 @@
 
 #include "io/file.h"
 #include "src/base/error.h"
-#include "src/models/gguf/gguf.h"
+#include "src/models/gguf/gguf_export.h"
 #include "src/text/conversion.h"
 #include "src/text/sentence_piece.h"
 #include "src/text/tokenizer_file.h"
@@ -19,9 +19,6 @@ constexpr const char* kTypes = "tokenizer.ggml.token_type";
 constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr std::string_view kSpace = "\u2581";  // SentencePiece's
-
-// tokenizer.ggml.token_type
-enum class TokenType : int { normal = 1, unknown, control, user_defined, unused, byte };
 
 // Makes a tokenizer.json of the metadata.
 class Conversion {
@@ -42,7 +39,7 @@ class Conversion {
   void add_post_processor(bool adds_bos);
   std::optional<int32_t> special_id(const char* key) const;
   Json special_token(const char* key) const;
-  TokenType type(size_t id) const { return static_cast<TokenType>(types_[id]); }
+  GgufTokenType type(size_t id) const { return static_cast<GgufTokenType>(types_[id]); }
 
   const io::GgufHeader& header_;
   JsonFields fields_;
@@ -67,7 +64,7 @@ void Conversion::read_tokens() {
     file_.tokens.push_back(token);
   });
   file_.has_vocabulary = true;
-  types_.assign(file_.tokens.size(), static_cast<int>(TokenType::normal));
+  types_.assign(file_.tokens.size(), static_cast<int>(GgufTokenType::normal));
   if (header_.arrays.contains(kTypes)) {
     std::ranges::transform(numbers(kTypes), types_.begin(),
                            [](double type) { return static_cast<int>(std::clamp(type, 0., 99.)); });
@@ -119,7 +116,7 @@ void Conversion::read_merges() {
 void Conversion::sentence_piece(bool has_merges) {
   Json model{{"type", "BPE"}, {"byte_fallback", true}, {"fuse_unk", true}};
   for (size_t id = 0; id < types_.size(); ++id)
-    if (type(id) == TokenType::unknown) model["unk_token"] = file_.tokens[id];
+    if (type(id) == GgufTokenType::unknown) model["unk_token"] = file_.tokens[id];
   file_.config["model"] = model;
   has_merges ? read_merges() : merges_of_scores();
   const bool prefix = fields_.boolean_or("tokenizer.ggml.add_space_prefix", !has_merges);
@@ -133,8 +130,8 @@ void Conversion::merges_of_scores() {
   for (double& score : order) score = -score;
   std::vector<bool> joins;
   for (size_t id = 0; id < types_.size(); ++id)
-    joins.push_back(type(id) != TokenType::unknown && type(id) != TokenType::control &&
-                    type(id) != TokenType::byte);
+    joins.push_back(type(id) != GgufTokenType::unknown && type(id) != GgufTokenType::control &&
+                    type(id) != GgufTokenType::byte);
   add_merges(file_, order, joins, fields_.where());
 }
 
@@ -142,10 +139,10 @@ void Conversion::merges_of_scores() {
 void Conversion::add_tokens() {
   Json added = Json::array();
   for (size_t id = 0; id < types_.size(); ++id) {
-    const bool special = type(id) == TokenType::control || type(id) == TokenType::unknown;
+    const bool special = type(id) == GgufTokenType::control || type(id) == GgufTokenType::unknown;
     const std::string_view token = file_.tokens[id];
     // Runs of spaces are joined from single ones: a text has no SentencePiece space to find.
-    const bool user = type(id) == TokenType::user_defined && token.find(kSpace) == token.npos;
+    const bool user = type(id) == GgufTokenType::user_defined && token.find(kSpace) == token.npos;
     if (special || user) added.push_back(added_token(static_cast<int64_t>(id), token, special));
   }
   file_.config["added_tokens"] = std::move(added);

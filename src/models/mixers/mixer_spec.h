@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -16,6 +17,18 @@
 
 namespace sluice {
 
+// Equality of what a config says of a norm, and of a router.
+inline bool operator==(const NormParams& a, const NormParams& b) {
+  return std::tie(a.eps, a.kind, a.weight_offset) == std::tie(b.eps, b.kind, b.weight_offset);
+}
+inline bool operator==(const RouterParams& a, const RouterParams& b) {
+  const auto all = [](const RouterParams& p) {
+    return std::tie(p.score, p.top_k, p.chooses_logits, p.groups, p.top_k_groups,
+                    p.groups_by_largest, p.normalized, p.added, p.factor, p.jitter);
+  };
+  return all(a) == all(b);
+}
+
 struct NormSpec {
   std::string name;        // empty: there is none
   NormParams params = {};  // without its bias
@@ -23,6 +36,7 @@ struct NormSpec {
   bool weight = true;
 
   bool exists() const { return !name.empty(); }
+  bool operator==(const NormSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name);
@@ -34,6 +48,7 @@ struct PartSpec {
   View view = {};        // view of its tensor
   bool stacked = false;  // the tensor has those of all experts, one after the other
   bool bare = false;     // as of LinearPart
+  bool operator==(const PartSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.source);
@@ -45,6 +60,7 @@ struct LinearSpec {
   std::string name;  // of the module
   std::vector<PartSpec> parts;
   bool bias = false;
+  bool operator==(const LinearSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.parts);
@@ -114,6 +130,7 @@ struct AttentionSpec {
   // Chooses where ranks divide it. Error(usage) where they cannot.
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  bool operator==(const AttentionSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.qkv, s.q_norm, s.k_norm, s.v_norm, s.output_norm, s.sinks, s.output);
@@ -131,6 +148,7 @@ struct IndexerSpec {
   LinearSpec weights;
   RopePairing rope = RopePairing::neighbours;
 
+  bool operator==(const IndexerSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.query, s.key, s.key_norm, s.weights);
@@ -186,6 +204,7 @@ struct MlaSpec {
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  bool operator==(const MlaSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.query_down, s.query_norm, s.query, s.kv_down, s.kv_norm, s.shared_key_norm,
@@ -206,6 +225,7 @@ struct SummarySpec {
   size_t angles = 0;  // of the first positions of windows
 
   int64_t columns() const { return overlaps ? 2 * dim : dim; }  // of values, and of gates
+  bool operator==(const SummarySpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.input, s.bias, s.norm);
@@ -219,6 +239,7 @@ struct SummaryIndexerSpec {
   SummarySpec keys;
   LinearSpec query;  // each one part: of the queries of lower rank, and of the input
   LinearSpec weights;
+  bool operator==(const SummaryIndexerSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.keys, s.query, s.weights);
@@ -255,6 +276,7 @@ struct SummaryAttentionSpec {
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  bool operator==(const SummaryAttentionSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.query_down, s.query_norm, s.query, s.head_norm, s.key, s.key_norm, s.sinks,
@@ -271,6 +293,7 @@ struct ConvolutionSpec {
   // The first of what it takes in its tensors: queries, keys and values, or values alone.
   std::vector<int64_t> first = {};
   std::vector<std::string> sources = {};  // the tensors of each; empty: `name` has all
+  bool operator==(const ConvolutionSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.sources);
@@ -309,6 +332,7 @@ struct GatedDeltaNetSpec {
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  bool operator==(const GatedDeltaNetSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.input, s.gate_up, s.decay_up, s.convolution, s.log_rates, s.step_bias, s.norm,
@@ -343,6 +367,7 @@ struct Mamba2Spec {
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  bool operator==(const Mamba2Spec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.input, s.convolution, s.log_rates, s.step_bias, s.skip, s.norm, s.output);
@@ -370,6 +395,7 @@ struct MambaSpec {
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  bool operator==(const MambaSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.input, s.convolution, s.scan_inputs, s.norms, s.steps, s.log_rates, s.skip,
@@ -392,6 +418,7 @@ struct LightningSpec {
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  bool operator==(const LightningSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.input, s.norm, s.output);
@@ -409,6 +436,7 @@ struct ShortConvolutionSpec {
   MixerWidths widths(Rank rank) const;
   void divide(Rank rank);
   void add_workspace(Rank rank, WorkspaceNeeds& needs) const;
+  bool operator==(const ShortConvolutionSpec&) const = default;
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.input, s.convolution, s.output);

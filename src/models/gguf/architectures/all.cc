@@ -3,6 +3,7 @@
 #include <array>
 
 #include "src/models/gguf/architectures/rows.h"
+#include "src/models/gguf/gguf_export.h"
 
 namespace sluice {
 namespace {
@@ -65,6 +66,11 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
     return list;
   }();
   return all;
+}
+
+const GgufArchitecture& common_gguf_architecture() {
+  const std::vector<GgufArchitecture>& all = gguf_architectures();
+  return *std::ranges::find(all, "LlamaForCausalLM", &GgufArchitecture::architecture);
 }
 
 }  // namespace sluice

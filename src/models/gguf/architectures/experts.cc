@@ -130,7 +130,7 @@ Rows other_softmax_experts() {
 
 const Names kHunyuanV3Names{
     {"ffn_gate_inp", "model.layers.{}.mlp.router.gate"},
-    {"exp_probs_b", "model.layers.{}.mlp.expert_bias", GgufNameEnd::none},
+    {"exp_probs_b", "model.layers.{}.mlp.expert_bias", GgufNameEnd::vector_alone},
     {"ffn_gate_shexp", "model.layers.{}.mlp.shared_mlp.gate_proj"},
     {"ffn_up_shexp", "model.layers.{}.mlp.shared_mlp.up_proj"},
     {"ffn_down_shexp", "model.layers.{}.mlp.shared_mlp.down_proj"},

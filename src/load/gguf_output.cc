@@ -1,0 +1,252 @@
+#include "src/load/gguf_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "io/checkpoint/read_tensors.h"
+#include "quant/encode.h"
+#include "quant/float8.h"
+#include "quant/groups.h"
+#include "quant/make_blocks.h"
+#include "src/base/error.h"
+#include "src/base/thread_pool.h"
+#include "src/base/units.h"
+#include "src/plan/lay_out.h"
+#include "src/plan/spill_window.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kLanesBytes = 4 * MiB, kPageBytes = 4096;
+constexpr int64_t kRowsTogether = 64;  // at least, where rows stay in their order
+
+std::vector<io::TensorToWrite> written(std::span<const GgufTensor> tensors) {
+  std::vector<io::TensorToWrite> all;
+  for (const GgufTensor& t : tensors) all.push_back(t.written());
+  return all;
+}
+
+int64_t cols_of(const GgufTensor& tensor) { return tensor.shape[tensor.shape.size() - 1]; }
+
+uint64_t made_row_bytes(const GgufTensor& tensor) {
+  return row_bytes(tensor.type, cols_of(tensor));
+}
+
+// The row of a head that becomes `row`.
+int64_t row_before(const GgufTensor& tensor, int64_t row) {
+  if (tensor.head == 0) return row;
+  const int64_t in_head = row % tensor.head, half = tensor.turned / 2;
+  if (in_head >= tensor.turned) return row;
+  return row - in_head + in_head % 2 * half + in_head / 2;
+}
+
+void decode(const Weight& weight, int64_t row, float* to) {
+  is_grouped(weight.format) ? decode_grouped_row(weight, row, to) : decode_row(weight, row, to);
+}
+
+// An element of a stored vector.
+float element_at(const std::string& bytes, DType type, int64_t at) {
+  const auto element = static_cast<size_t>(dtype_bytes(type));
+  const char* from = bytes.data() + static_cast<size_t>(at) * element;
+  const auto read = [&]<class T>(T value) {
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  };
+  switch (type) {
+    case DType::f64:
+      return static_cast<float>(read(double{}));
+    case DType::f32:
+      return read(float{});
+    case DType::f16:
+      return f16_to_float(read(uint16_t{}));
+    case DType::bf16:
+      return bf16_to_float(read(uint16_t{}));
+    default:
+      fail(ErrorKind::refused, "a vector of {} cannot be written as GGUF", dtype_name(type));
+  }
+}
+
+}  // namespace
+
+struct GgufOutput::Work {
+  Work(const MatrixLoading& loading, std::span<std::byte> memory, int threads, WriteProgress& shown)
+      : loader(loading), rows(memory), pool(threads), progress(shown) {}
+
+  MatrixLoader loader;
+  std::span<std::byte> rows;  // that are made
+  ThreadPool pool;
+  WriteProgress& progress;
+  io::LanesOutput* file = nullptr;
+
+  void write(std::span<const std::byte> bytes) {
+    file->write(0, bytes);
+    progress.bytes_done += bytes.size();
+  }
+};
+
+GgufOutput::GgufOutput(GgufWriting writing) : writing_(std::move(writing)) { divide(); }
+
+std::span<const GgufTensor> GgufOutput::tensors_of(const File& file) const {
+  return std::span(writing_.model.tensors).subspan(file.first, file.end - file.first);
+}
+
+void GgufOutput::divide() {
+  uint64_t bytes = 0;
+  const std::vector<GgufTensor>& tensors = writing_.model.tensors;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t more = io::data_bytes(tensors[i].written());
+    if (files_.empty() || (bytes > 0 && bytes + more > writing_.most_file_bytes)) {
+      files_.push_back({.first = i, .end = i});
+      bytes = 0;
+    }
+    files_.back().end = i + 1;
+    bytes += more;
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    File& file = files_[i];
+    file.layout = io::lay_out_gguf(writing_.model.metadata,
+                                   {.file = i, .files = files_.size(), .tensors = tensors.size()},
+                                   written(tensors_of(file)));
+    file.file = {.name = files_.size() == 1
+                             ? "model.gguf"
+                             : fmt::format("model-{:05}-of-{:05}.gguf", i + 1, files_.size()),
+                 .lanes = {{0, file.layout.file_bytes}},
+                 .bytes = file.layout.file_bytes};
+  }
+}
+
+uint64_t GgufOutput::least_to_make(const ReadPlan& plan, uint32_t part,
+                                   const GgufTensor& tensor) const {
+  const auto together =
+      static_cast<uint64_t>(std::lcm(row_step(plan, part), std::max<int64_t>(tensor.head, 1)));
+  // Half of the memory is for the load: its least has room for a step.
+  const uint64_t load = spill_window(plan, part, 0).least_memory * 2 * together /
+                        static_cast<uint64_t>(row_step(plan, part));
+  const uint64_t rows =
+      static_cast<uint64_t>(std::max(tensor.head, kRowsTogether)) * made_row_bytes(tensor) +
+      static_cast<uint64_t>(writing_.options.threads * cols_of(tensor)) * sizeof(float) +
+      kPageBytes;
+  return 2 * round_up(std::max(load, rows), kPageBytes);
+}
+
+uint64_t GgufOutput::least_memory() const {
+  uint64_t most = 0;
+  for (const GgufTensor& t : writing_.model.tensors)
+    for (const uint32_t part : t.rows)
+      most = std::max(most, least_to_make(writing_.model.plan, part, t));
+  for (const GgufTensor& t : writing_.model.tensors) {
+    if (t.whole == nullptr) continue;
+    Param param;
+    most = std::max(
+        most, least_to_make(lay_out_matrix(*t.whole, {*find_quant_scheme("none")}, param), 0, t));
+  }
+  return kLanesBytes + most;
+}
+
+uint64_t GgufOutput::needed_bytes(const OutputDirectory& out) const {
+  uint64_t bytes = 0;
+  for (const File& file : files_)
+    if (!out.finished(file.file.name)) bytes += file.file.bytes;
+  return bytes;
+}
+
+WriteReport GgufOutput::write(OutputDirectory& out, std::span<std::byte> memory,
+                              WriteProgress& progress) {
+  const std::span<std::byte> lanes = memory.first(kLanesBytes), rest = memory.subspan(kLanesBytes);
+  const size_t half = round_down(rest.size() / 2, kPageBytes);
+  WriteReport report{.files = files_.size()};
+  Work work({.index = writing_.index,
+             .options = writing_.options,
+             .memory = rest.first(half),
+             .stop = writing_.stop},
+            rest.subspan(half), writing_.options.threads, progress);
+  for (const File& file : files_) progress.bytes_total += file.file.bytes;
+  progress.files_total = static_cast<uint32_t>(files_.size());
+  for (const File& file : files_) {
+    const auto fill = [&](io::LanesOutput& output) {
+      work.file = &output;
+      work.write(std::as_bytes(std::span(file.layout.header)));
+      for (size_t t = 0; const GgufTensor& tensor : tensors_of(file)) {
+        write_tensor(tensor, work);
+        constexpr std::array<std::byte, io::kGgufAlignment> kZeros{};
+        work.write(std::span(kZeros).first(file.layout.padding[t++]));
+      }
+    };
+    const bool was_there =
+        write_output_file(file.file, out, lanes, writing_.verify, writing_.stop, fill);
+    if (was_there) progress.bytes_done += file.file.bytes;
+    report.kept_files += was_there ? 1 : 0;
+    report.bytes += file.file.bytes;
+    ++progress.files_done;
+  }
+  writing_.index.refuse_changes();
+  return report;
+}
+
+void GgufOutput::write_tensor(const GgufTensor& tensor, Work& work) const {
+  if (tensor.is_vector()) return write_vector(tensor, work);
+  for (const uint32_t part : tensor.rows) write_rows(writing_.model.plan, part, tensor, work);
+  if (tensor.whole == nullptr) return;
+  Param param;
+  const ReadPlan plan = lay_out_matrix(*tensor.whole, {*find_quant_scheme("none")}, param);
+  write_rows(plan, 0, tensor, work);
+}
+
+void GgufOutput::write_vector(const GgufTensor& tensor, Work& work) const {
+  std::vector<float> stored = tensor.numbers;
+  const io::StoredTensor* read = nullptr;
+  std::string bytes;
+  for (const auto& [from, piece] : tensor.elements) {
+    if (from != read) bytes = io::read_tensors(writing_.index, std::array{from}).front();
+    read = from;
+    const int64_t begin = piece.view.index.value_or(0) * from->shape[from->shape.size() - 1];
+    for (int64_t i = 0; i < piece.outputs(); ++i)
+      stored.push_back(element_at(bytes, from->dtype, begin + piece.stored_output(i)) +
+                       tensor.offset);
+  }
+  std::vector<float> made(stored.size());
+  for (size_t i = 0; i < made.size(); ++i)
+    made[i] = stored[static_cast<size_t>(row_before(tensor, static_cast<int64_t>(i)))];
+  work.write(std::as_bytes(std::span(made)));
+}
+
+void GgufOutput::write_rows(const ReadPlan& plan, uint32_t part, const GgufTensor& tensor,
+                            Work& work) const {
+  work.loader.load(
+      plan, part,
+      [&](const MatrixRows& loaded) {
+        make_rows(loaded, tensor, work);
+        return true;
+      },
+      std::max<int64_t>(tensor.head, 1));
+}
+
+// Makes as many rows at once as there is room for: whole heads, where these change their order.
+void GgufOutput::make_rows(const MatrixRows& loaded, const GgufTensor& tensor, Work& work) const {
+  const auto cols = static_cast<size_t>(cols_of(tensor));
+  const size_t scratch = cols * sizeof(float) * static_cast<size_t>(work.pool.size());
+  const uint64_t bytes = made_row_bytes(tensor);
+  auto* const values = reinterpret_cast<float*>(work.rows.data());
+  const std::span<std::byte> made = work.rows.subspan(round_up(scratch, kPageBytes));
+  const int64_t head = std::max<int64_t>(tensor.head, 1);
+  const int64_t most = static_cast<int64_t>(made.size() / bytes) / head * head;
+  if (most == 0) fail(ErrorKind::no_fit, "{}: has no room for its rows", tensor.name);
+  for (int64_t first = 0; first < loaded.rows; first += most) {
+    const int64_t rows = std::min(most, loaded.rows - first);
+    work.pool.parallel_for(rows, 8, [&](int64_t begin, int64_t end, int worker) {
+      const std::span<float> row(values + static_cast<size_t>(worker) * cols, cols);
+      for (int64_t r = begin; r < end; ++r) {
+        decode(loaded.encoded, row_before(tensor, first + r), row.data());
+        make_row(tensor.type, row, made.data() + static_cast<uint64_t>(r) * bytes);
+      }
+    });
+    work.write(made.first(static_cast<uint64_t>(rows) * bytes));
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,48 @@
+// Models of the hub as GGUF: the inverse of the tables of architectures.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/checkpoint/gguf_metadata.h"
+#include "src/models/chat_files.h"
+#include "src/models/gguf/gguf.h"
+#include "src/models/registry.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice {
+
+// tokenizer.ggml.token_type
+enum class GgufTokenType : int32_t { normal = 1, unknown, control, user_defined, unused, byte };
+
+// The row of the table whose layers other classes may have, too.
+const GgufArchitecture& common_gguf_architecture();
+
+// A vector that is no tensor of the hub.
+struct GgufVector {
+  std::string name;
+  std::vector<float> values;
+};
+
+// Keys of the model, "ARCHITECTURE.*", and vectors of factors of rotary frequencies.
+// `names_windows`: the layers with a window are listed.
+std::vector<GgufVector> describe_model(const GgufArchitecture& architecture, const Model& model,
+                                       bool names_windows, io::GgufMetadata& metadata);
+
+// tokenizer.*: of a tokenizer.json, with as many tokens as the embedding has rows, and chat
+// templates. Error(refused) for tokenizers that GGUF cannot have.
+void describe_tokenizer(const TokenizerFiles& files, const Tokenizer& tokenizer, int64_t rows,
+                        const ChatFiles& chat, io::GgufMetadata& metadata);
+
+// The GGUF name of a tensor with the hub's name; nullopt: there is none.
+std::optional<std::string> gguf_name(const GgufArchitecture& architecture, std::string_view name);
+// The hub's names of all tensors that a file may have, those of stacked experts in the place of the
+// experts' own.
+std::vector<std::string> possible_names(const GgufArchitecture& architecture, int64_t layers);
+
+// The value of tokenizer.ggml.pre whose splits are those of a tokenizer.json; empty: none.
+std::string_view find_gguf_pre(const Json& tokenizer);
+
+}  // namespace sluice

@@ -1,0 +1,251 @@
+// config.json as keys of GGUF's metadata.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "src/models/gguf/gguf_export.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kWindow = "attention.sliding_window";
+
+// Ends of keys whose values are floats, though config.json may have them as integers.
+constexpr std::array<std::string_view, 7> kFloatEnds{
+    "epsilon", "freq_base", "freq_base_swa", "scale", "softcapping", "clamp_kqv", "factor"};
+
+const AttentionSpec* attention_of(const LayerSpec& layer) {
+  for (const MixerBranch& branch : layer.mixers)
+    if (const auto* attention = std::get_if<AttentionSpec>(&branch.mixer)) return attention;
+  return nullptr;
+}
+
+class Keys {
+ public:
+  Keys(const GgufArchitecture& architecture, const Model& model, io::GgufMetadata& metadata)
+      : architecture_(architecture),
+        config_(model.files.config),
+        spec_(model.spec),
+        metadata_(metadata) {}
+
+  std::vector<GgufVector> add(bool names_windows);
+
+ private:
+  Json config_value(std::string_view key, const Json& in) const;
+  std::optional<Json> value_of(std::string_view key) const;
+  std::optional<Json> value_of_attention(std::string_view key) const;
+  void put(std::string_view key, const Json& value);
+  void put_key(const GgufKey& row);
+  void put_sizes();
+  void put_windows();
+  std::vector<GgufVector> put_scaling();
+  std::string full(std::string_view key) const {
+    return fmt::format("{}.{}", architecture_.name, key);
+  }
+  // The first layer's attention with a window, or without one.
+  const AttentionSpec* attention(bool windowed) const;
+  // That which rotates, rather without a window.
+  const AttentionSpec* rotating() const;
+  const ExpertsSpec* experts() const;
+
+  const GgufArchitecture& architecture_;
+  const Json& config_;
+  const DecoderSpec& spec_;
+  io::GgufMetadata& metadata_;
+  Json values_ = Json::object();  // that are written
+};
+
+const AttentionSpec* Keys::attention(bool windowed) const {
+  for (const size_t kind : spec_.layers) {
+    const AttentionSpec* found = attention_of(spec_.kinds[kind]);
+    if (found != nullptr && (found->window > 0) == windowed) return found;
+  }
+  return nullptr;
+}
+
+const AttentionSpec* Keys::rotating() const {
+  for (const bool windowed : {false, true}) {
+    const AttentionSpec* found = attention(windowed);
+    if (found != nullptr && found->rope) return found;
+  }
+  return nullptr;
+}
+
+const ExpertsSpec* Keys::experts() const {
+  for (const size_t kind : spec_.layers)
+    for (const MlpBranch& mlp : spec_.kinds[kind].mlps)
+      if (mlp.experts) return &*mlp.experts;
+  return nullptr;
+}
+
+// A value of config.json; null: there is none.
+Json Keys::config_value(std::string_view key, const Json& in) const {
+  const size_t dot = key.find('.');
+  const auto found = in.find(std::string(key.substr(0, dot)));
+  if (found == in.end()) return {};
+  if (dot == std::string_view::npos) return *found;
+  return found->is_object() ? config_value(key.substr(dot + 1), *found) : Json();
+}
+
+// Values that follow from what layers compute, whatever config.json calls them.
+std::optional<Json> Keys::value_of_attention(std::string_view key) const {
+  const AttentionSpec* windowed = attention(true);
+  const AttentionSpec* whole = attention(false);
+  const AttentionSpec* any = whole != nullptr ? whole : windowed;
+  if (any == nullptr) return std::nullopt;
+  if (key == "attention.head_count") return any->heads.units();
+  if (key == "attention.head_count_kv") return any->kv_heads.units();
+  if (key == "attention.key_length") return any->head_dim;
+  if (key == "attention.value_length") return any->of_value();
+  if (key == kWindow) return windowed != nullptr ? Json(windowed->window) : Json();
+  const auto rope = [&](const AttentionSpec* of, auto member) {
+    return of != nullptr && of->rope ? Json(spec_.ropes[of->angles].*member) : Json();
+  };
+  if (key == kGgufFrequencyBase) return rope(rotating(), &RopeConfig::theta);
+  if (key == "rope.freq_base_swa") return rope(windowed, &RopeConfig::theta);
+  if (key == "rope.dimension_count") return rope(rotating(), &RopeConfig::dim);
+  constexpr float kSlopes = 8;  // the largest bias of ALiBi's own slopes
+  if (key == "attention.max_alibi_bias")
+    return any->alibi > 0 ? Json(kSlopes * any->alibi) : Json();
+  return std::nullopt;
+}
+
+std::optional<Json> Keys::value_of(std::string_view key) const {
+  if (key == "context_length") return spec_.max_positions;
+  if (key == "embedding_length") return spec_.hidden_size;
+  if (key == "block_count") return spec_.layers.size();
+  if (key == "vocab_size") return std::max(spec_.vocab_size, spec_.table_rows);
+  if (key == "attention.layer_norm_rms_epsilon" || key == "attention.layer_norm_epsilon")
+    return spec_.norm.params.eps;
+  const ExpertsSpec* routed = experts();
+  if (routed != nullptr && key == "expert_count") return routed->count;
+  if (routed != nullptr && key == "expert_used_count") return routed->choice.top_k;
+  if (routed != nullptr && key == "expert_feed_forward_length") return routed->expert.width.size;
+  return value_of_attention(key);
+}
+
+void Keys::put(std::string_view key, const Json& value) {
+  if (value.is_null() || values_.contains(key)) return;
+  values_[std::string(key)] = value;
+  const bool is_float =
+      std::ranges::any_of(kFloatEnds, [&](std::string_view end) { return key.ends_with(end); });
+  if (value.is_boolean()) {
+    metadata_.add_boolean(full(key), value.get<bool>());
+  } else if (value.is_number_float() || (value.is_number() && is_float)) {
+    metadata_.add_number(full(key), value.get<float>());
+  } else if (value.is_number_integer() && value.get<int64_t>() >= 0) {
+    metadata_.add_integer(full(key), value.get<uint32_t>());
+  } else if (value.is_string()) {
+    metadata_.add_string(full(key), value.get<std::string>());
+  }
+}
+
+void Keys::put_key(const GgufKey& row) {
+  // Both epsilons may be in a row; a model has that of its norms.
+  const bool is_rms = spec_.norm.params.kind == NormKind::rms;
+  if (row.key == (is_rms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon") &&
+      std::ranges::count_if(architecture_.keys,
+                            [](const GgufKey& k) { return k.key.ends_with("epsilon"); }) > 1)
+    return;
+  const std::optional<Json> known = value_of(row.key);
+  put(row.key, known ? *known : config_value(row.config_key, config_));
+}
+
+// Writes what no row has, as readers have it from other keys, or do not need it.
+void Keys::put_sizes() {
+  for (const std::string_view key :
+       {"context_length", "embedding_length", "block_count", "attention.head_count",
+        "attention.value_length", "attention.max_alibi_bias", "rope.dimension_count", "vocab_size"})
+    if (const std::optional<Json> value = value_of(key)) put(key, *value);
+  const bool is_rms = spec_.norm.params.kind == NormKind::rms;
+  put(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+      spec_.norm.params.eps);
+  each<MlpSpec>(spec_, [&](const MlpSpec& mlp) { put("feed_forward_length", mlp.width.size); });
+  if (architecture_.scores != GgufScores::none && architecture_.scores != GgufScores::softmax &&
+      experts() != nullptr) {
+    put("expert_gating_func", static_cast<int64_t>(architecture_.scores));
+    put("expert_weights_norm", experts()->choice.normalized);
+    put("expert_weights_scale", experts()->choice.factor);
+  }
+  for (const GgufQuotient& row : architecture_.quotients) {
+    const Json parts = config_value(row.config_key, config_);
+    if (parts.is_number_integer() && values_.contains(row.by))
+      put(row.whole, parts.get<int64_t>() * values_[std::string(row.by)].get<int64_t>());
+  }
+  for (const GgufDifference& row : architecture_.differences) {
+    const Json rest = config_value(row.config_key, config_);
+    if (rest.is_number_integer() && values_.contains(row.less))
+      put(row.whole, rest.get<int64_t>() + values_[std::string(row.less)].get<int64_t>());
+  }
+}
+
+void Keys::put_windows() {
+  std::vector<bool> windows;
+  for (const size_t kind : spec_.layers) {
+    const AttentionSpec* found = attention_of(spec_.kinds[kind]);
+    windows.push_back(found != nullptr && found->window > 0);
+  }
+  metadata_.add_booleans(full("attention.sliding_window_pattern"), windows);
+}
+
+std::vector<float> as_floats(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+// The factors by which a scaling of some frequencies divides them.
+std::vector<float> stretching_factors(const RopeConfig& rope) {
+  RopeConfig plain = rope;
+  plain.kind = RopeKind::plain;
+  const std::vector<float> before = rope_frequencies(plain, 1), after = rope_frequencies(rope, 1);
+  std::vector<float> factors;
+  for (size_t i = 0; i < before.size(); ++i) factors.push_back(before[i] / after[i]);
+  return factors;
+}
+
+std::vector<GgufVector> Keys::put_scaling() {
+  const AttentionSpec* of = rotating();
+  if (of == nullptr) return {};
+  const RopeConfig& rope = spec_.ropes[of->angles];
+  constexpr std::string_view kType = "rope.scaling.type",
+                             kOriginal = "rope.scaling.original_context_length";
+  switch (rope.kind) {
+    case RopeKind::linear:
+      put(kType, "linear");
+      put("rope.scaling.factor", rope.factor);
+      return {};
+    case RopeKind::yarn:
+      put(kType, "yarn");
+      put("rope.scaling.factor", rope.factor);
+      put(kOriginal, rope.original_positions);
+      put("rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
+      put("rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
+      if (std::abs(rope.attention_factor - yarn_mscale(rope.factor, 1)) > 1e-6)
+        put("rope.scaling.yarn_attn_factor", static_cast<float>(rope.attention_factor));
+      return {};
+    case RopeKind::llama3:
+      return {{"rope_freqs.weight", stretching_factors(rope)}};
+    case RopeKind::longrope:
+      put(kOriginal, rope.original_positions);
+      put("rope.scaling.attn_factor", static_cast<float>(rope.attention_factor));
+      return {{"rope_factors_long.weight", as_floats(rope.long_factor)},
+              {"rope_factors_short.weight", as_floats(rope.short_factor)}};
+    default:
+      return {};
+  }
+}
+
+std::vector<GgufVector> Keys::add(bool names_windows) {
+  for (const GgufKey& row : architecture_.keys) put_key(row);
+  put_sizes();
+  if (names_windows) put_windows();
+  return put_scaling();
+}
+
+}  // namespace
+
+std::vector<GgufVector> describe_model(const GgufArchitecture& architecture, const Model& model,
+                                       bool names_windows, io::GgufMetadata& metadata) {
+  return Keys(architecture, model, metadata).add(names_windows);
+}
+
+}  // namespace sluice
