@@ -27,15 +27,25 @@ namespace sluice::cli {
 // Values of --load-format, with the names of vLLM and SGLang where they have one.
 inline constexpr std::string_view kDummyFormat = "dummy";      // random weights
 inline constexpr std::string_view kLayeredFormat = "layered";  // one layer after another, as always
-inline constexpr std::array<std::string_view, 10> kLoadFormats{
-    "auto",    "safetensors",   "gguf",         "pt",         "npz",
-    "npcache", "sharded_state", "consolidated", kDummyFormat, kLayeredFormat};
+inline constexpr std::string_view kBitsandbytesFormat = "bitsandbytes";  // by the config
+inline constexpr std::array<std::string_view, 11> kLoadFormats{"auto",
+                                                               "safetensors",
+                                                               "gguf",
+                                                               "pt",
+                                                               "npz",
+                                                               "npcache",
+                                                               "sharded_state",
+                                                               "consolidated",
+                                                               kDummyFormat,
+                                                               kLayeredFormat,
+                                                               kBitsandbytesFormat};
 
 // Options as given; model_options() checks them together.
 struct CommonOptions {
   std::string model;                 // as given
   bool allow_outside_links = false;  // in its directory
   bool pull = false;                 // fetch it where it is missing
+  bool texts_only = false;           // the verb reads no weights
   std::filesystem::path model_path;  // where it is (find_model), once the line has been parsed
   std::vector<std::string> mirrors;
   std::string device = "cpu";
@@ -78,6 +88,8 @@ struct CommonOptions {
   io::OutsideLinks outside_links() const {
     return allow_outside_links ? io::OutsideLinks::allowed : io::OutsideLinks::refused;
   }
+  // Where MODEL is (find_model).
+  std::filesystem::path find() const;
 };
 
 // MODEL, --allow-outside-links, --json, --quiet, --log-level.

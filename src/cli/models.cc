@@ -175,7 +175,7 @@ void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop,
             "does");
   verb.parse_complete_callback([&o, draft, stop = std::move(stop)] {
     if (o.pull) fetch_missing(o.model, o, stop);
-    o.model_path = find_model(o.model, o.outside_links());
+    o.model_path = o.find();
     if (o.pull && draft != nullptr && *draft) fetch_missing(**draft, o, stop);
   });
   begin_group(verb, kOwnGroup);

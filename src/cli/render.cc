@@ -69,6 +69,7 @@ void define_render(CLI::App& app, std::stop_token stop) {
       "'{\"enable_thinking\": false}'\n"
       "  sluice render MODEL --jsonl chats.jsonl           lines {\"messages\": ..., "
       "\"add_generation_prompt\": true, \"variables\": {}}");
+  o->texts_only = true;
   add_basic_options(*verb, *o);
   add_chat_options(*verb, o->chat);
   verb->add_option("--jsonl", o->jsonl,

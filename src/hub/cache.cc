@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "io/checkpoint/index.h"
 #include "io/checkpoint/shard_index.h"
 #include "io/file.h"
 #include "src/base/environment.h"
@@ -18,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "models--";
-constexpr const char* kWeightsIndex = "model.safetensors.index.json";
 
 // The value of an environment variable as a path, "~" as the home directory; empty: it is not set.
 fs::path path_of(const char* variable) {
@@ -41,14 +41,16 @@ std::vector<std::string> files_of(const fs::path& snapshot) {
   return files;
 }
 
-// The shards that the snapshot's index names and that are not here.
-std::vector<std::string> missing_shards(const fs::path& snapshot, io::OutsideLinks links) {
+// The shards that are not here, of those that the index of a snapshot's weights names. `container`:
+// container_name().
+std::vector<std::string> missing_shards(const fs::path& snapshot, const std::string& container,
+                                        io::OutsideLinks links) {
   constexpr uint64_t kMostBytes = 256 * MiB;
-  std::error_code error;  // a link to itself: read() says so
-  if (!fs::exists(snapshot / kWeightsIndex, error) && !error) return {};
+  if (!container.ends_with(".index.json")) return {};
   const io::ModelDirectory directory(snapshot, links);
   const io::ShardIndex index =
-      io::parse_shard_index(directory.read(kWeightsIndex, kMostBytes), kWeightsIndex);
+      io::parse_shard_index(directory.read(container, kMostBytes), container);
+  std::error_code error;
   std::vector<std::string> missing;
   for (const io::Shard& shard : index.shards)
     if (!fs::exists(snapshot / shard.file, error)) missing.push_back(shard.file);
@@ -78,7 +80,9 @@ std::optional<std::string> commit_of(const fs::path& repository, const std::stri
 CachedModel describe(HubName name, std::string commit, fs::path snapshot, io::OutsideLinks links) {
   CachedModel model;
   try {
-    model.missing = missing_shards(snapshot, links);
+    const std::string container = io::container_name(snapshot);
+    model.has_weights = !container.empty();
+    model.missing = missing_shards(snapshot, container, links);
   } catch (const Error& e) {  // it can still be listed and removed
     if (e.kind() != ErrorKind::refused) throw;
     model.fault = e.what();
@@ -156,12 +160,13 @@ fs::path in_directory(const fs::path& directory, io::OutsideLinks links) {
 }
 
 // Returns what the loaders open of a snapshot: itself, or a GGUF file in it.
-fs::path in_snapshot(const CachedModel& model, io::OutsideLinks links) {
-  if (!model.fault.empty()) fail(ErrorKind::refused, "{}: {}", model.name.text(), model.fault);
+fs::path in_snapshot(const CachedModel& model, ModelParts parts, io::OutsideLinks links) {
   const HubName& name = model.name;
   const std::vector<GgufChoice> choices = gguf_choices(model.files);
   const bool plain =
-      fs::exists(model.snapshot / "config.json") && (choices.empty() || name.tag.empty());
+      choices.empty() || (fs::exists(model.snapshot / "config.json") && name.tag.empty());
+  if (plain && name.tag.empty() && parts == ModelParts::without_weights) return model.snapshot;
+  if (!model.fault.empty()) fail(ErrorKind::refused, "{}: {}", name.text(), model.fault);
   if (choices.empty() && !name.tag.empty())
     fail(ErrorKind::refused, "{}: {} has no GGUF files to choose from; leave :{} out", name.text(),
          name.repository(), name.tag);
@@ -234,13 +239,13 @@ uint64_t remove_cached(const fs::path& cache, const HubName& name) {
   return bytes;
 }
 
-fs::path find_model(const std::string& text, io::OutsideLinks links) {
+fs::path find_model(const std::string& text, io::OutsideLinks links, ModelParts parts) {
   const fs::path path = text;
   std::error_code fault;
   if (const auto name = name_of(path.lexically_normal().has_filename() ? path : path.parent_path());
       name && fs::is_directory(path / "snapshots", fault)) {
     if (auto model = find_cached(path.lexically_normal().parent_path(), *name, links))
-      return in_snapshot(*model, links);
+      return in_snapshot(*model, parts, links);
   }
   if (fs::exists(path, fault)) return in_directory(path, links);
   const std::optional<HubName> name = parse_hub_name(text);
@@ -254,7 +259,7 @@ fs::path find_model(const std::string& text, io::OutsideLinks links) {
     fail(ErrorKind::refused,
          "{} is neither a path nor in the cache {}; fetch it with: sluice pull {}", text,
          cache.string(), name->text());
-  return in_snapshot(*model, links);
+  return in_snapshot(*model, parts, links);
 }
 
 }  // namespace sluice
