@@ -14,7 +14,7 @@
 #include "src/base/units.h"
 #include "src/cli/help.h"
 #include "src/cli/settings.h"
-#include "src/hub/cache.h"
+#include "src/hub/web_model.h"
 #include "src/load/spill_directory.h"
 #include "src/models/source.h"
 #include "src/ranks/mpi_group.h"
@@ -94,6 +94,7 @@ void check_load_format(const CommonOptions& o) {
     fail(ErrorKind::usage, "--load-format dummy: {} is not a directory with a config.json",
          io::printable(o.model));
   }
+  if (o.load_format == kRemoteFormat && parse_web_address(o.model)) return;
   if (o.load_format == kBitsandbytesFormat && is_bitsandbytes(o)) return;
   const std::string_view format = load_format_of(o.model_path);
   if (!format.empty() && format != o.load_format)
@@ -364,22 +365,18 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
 
 }  // namespace
 
-std::filesystem::path CommonOptions::find() const {
-  const bool weights = !texts_only && load_format != kDummyFormat;
-  return find_model(model, outside_links(),
-                    weights ? ModelParts::all : ModelParts::without_weights);
-}
-
-void add_basic_options(CLI::App& verb, CommonOptions& o) {
+void add_basic_options(CLI::App& verb, CommonOptions& o, std::stop_token stop) {
   begin_group(verb, kModelGroup);
   verb.add_option(
           "MODEL", o.model,
           "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), a GGUF file, "
-          "or the name of a model in the Hugging Face cache: ORG/NAME[@REVISION][:TAG]")
+          "the name of a model in the Hugging Face cache, ORG/NAME[@REVISION][:TAG], or the "
+          "address of such a directory or file, https://...")
       ->required();
   verb.add_flag("--allow-outside-links", o.allow_outside_links,
                 "Follow symbolic links that lead out of the model's directory");
-  verb.parse_complete_callback([&o] { o.model_path = o.find(); });
+  verb.parse_complete_callback(
+      [&o, stop = std::move(stop)] { o.model_path = find_or_fetch(o, stop); });
   begin_group(verb, kOutputGroup);
   verb.add_flag("--json", o.json, "Print the result as one JSON object");
   verb.add_flag("--quiet", o.quiet, "Print no progress and no summary, only errors");
@@ -402,8 +399,8 @@ void add_device_option(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kOwnGroup);
 }
 
-void add_model_options(CLI::App& verb, CommonOptions& o) {
-  add_basic_options(verb, o);
+void add_model_options(CLI::App& verb, CommonOptions& o, std::stop_token stop) {
+  add_basic_options(verb, o, std::move(stop));
   add_device_option(verb, o);
   add_weight_options(verb, o);
   add_memory_options(verb, o);

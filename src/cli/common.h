@@ -27,8 +27,9 @@ namespace sluice::cli {
 // Values of --load-format, with the names of vLLM and SGLang where they have one.
 inline constexpr std::string_view kDummyFormat = "dummy";      // random weights
 inline constexpr std::string_view kLayeredFormat = "layered";  // one layer after another, as always
+inline constexpr std::string_view kRemoteFormat = "remote";    // MODEL is an address
 inline constexpr std::string_view kBitsandbytesFormat = "bitsandbytes";  // by the config
-inline constexpr std::array<std::string_view, 11> kLoadFormats{"auto",
+inline constexpr std::array<std::string_view, 12> kLoadFormats{"auto",
                                                                "safetensors",
                                                                "gguf",
                                                                "pt",
@@ -38,7 +39,8 @@ inline constexpr std::array<std::string_view, 11> kLoadFormats{"auto",
                                                                "consolidated",
                                                                kDummyFormat,
                                                                kLayeredFormat,
-                                                               kBitsandbytesFormat};
+                                                               kBitsandbytesFormat,
+                                                               kRemoteFormat};
 
 // Options as given; model_options() checks them together.
 struct CommonOptions {
@@ -88,12 +90,13 @@ struct CommonOptions {
   io::OutsideLinks outside_links() const {
     return allow_outside_links ? io::OutsideLinks::allowed : io::OutsideLinks::refused;
   }
-  // Where MODEL is (find_model).
-  std::filesystem::path find() const;
 };
 
+// Returns where MODEL is (find_model), fetched first where it is an address and not here.
+std::filesystem::path find_or_fetch(const CommonOptions& options, const std::stop_token& stop);
+
 // MODEL, --allow-outside-links, --json, --quiet, --log-level.
-void add_basic_options(CLI::App& verb, CommonOptions& options);
+void add_basic_options(CLI::App& verb, CommonOptions& options, std::stop_token stop = {});
 // Adds --device; opens its backend: null for the CPU, whose threads are a Machine's. Error(usage)
 // for an unknown name, and where there is no such GPU.
 void add_device_option(CLI::App& verb, CommonOptions& options);
@@ -104,7 +107,7 @@ void add_pull_option(CLI::App& verb, CommonOptions& options, std::stop_token sto
                      const std::optional<std::string>* draft = nullptr);
 // All of these and everything about memory, loading and computing.
 // Each leaves the verb at its own group of options.
-void add_model_options(CLI::App& verb, CommonOptions& options);
+void add_model_options(CLI::App& verb, CommonOptions& options, std::stop_token stop = {});
 
 void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.

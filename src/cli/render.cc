@@ -70,7 +70,7 @@ void define_render(CLI::App& app, std::stop_token stop) {
       "  sluice render MODEL --jsonl chats.jsonl           lines {\"messages\": ..., "
       "\"add_generation_prompt\": true, \"variables\": {}}");
   o->texts_only = true;
-  add_basic_options(*verb, *o);
+  add_basic_options(*verb, *o, stop);
   add_chat_options(*verb, o->chat);
   verb->add_option("--jsonl", o->jsonl,
                    "Answer each line of this file, a JSON request; - for standard input")

@@ -149,7 +149,7 @@ void define_tokenize(CLI::App& app, std::stop_token stop) {
       "  sluice tokenize MODEL --jsonl requests.jsonl      lines {\"text\": ..., "
       "\"add_special_tokens\": true}");
   o->texts_only = true;
-  add_basic_options(*verb, *o);
+  add_basic_options(*verb, *o, stop);
   verb->add_option("--text", o->text, "Tokenize this text");
   verb->add_option("--file", o->file, "Tokenize the text in this file; - for standard input")
       ->type_name("FILE");
@@ -170,7 +170,7 @@ void define_detokenize(CLI::App& app, std::stop_token stop) {
       "  sluice detokenize MODEL --jsonl requests.jsonl    lines {\"ids\": [...], "
       "\"skip_special_tokens\": false}");
   o->texts_only = true;
-  add_basic_options(*verb, *o);
+  add_basic_options(*verb, *o, stop);
   verb->add_option("--ids", o->ids, "Decode these token ids: 1,2,3");
   verb->add_option("--jsonl", o->jsonl,
                    "Answer each line of this file, a JSON request; - for standard input")

@@ -12,6 +12,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/hub/gguf_choice.h"
+#include "src/hub/web_model.h"
 
 namespace sluice {
 namespace {
@@ -226,17 +227,20 @@ std::vector<CachedModel> list_cached(const fs::path& cache) {
   return models;
 }
 
-uint64_t remove_cached(const fs::path& cache, const HubName& name) {
-  const fs::path repository = cached_repository(cache, name);
+uint64_t remove_tree(const fs::path& directory) {
   uint64_t bytes = 0;
   std::error_code fault;
-  for (fs::recursive_directory_iterator at(repository, fault), end; !fault && at != end;
+  for (fs::recursive_directory_iterator at(directory, fault), end; !fault && at != end;
        at.increment(fault))
     if (!at->is_symlink() && at->is_regular_file()) bytes += at->file_size();
-  fs::remove_all(repository, fault);
+  fs::remove_all(directory, fault);
   if (fault)
-    fail(ErrorKind::runtime, "{}: cannot be removed: {}", repository.string(), fault.message());
+    fail(ErrorKind::runtime, "{}: cannot be removed: {}", directory.string(), fault.message());
   return bytes;
+}
+
+uint64_t remove_cached(const fs::path& cache, const HubName& name) {
+  return remove_tree(cached_repository(cache, name));
 }
 
 fs::path find_model(const std::string& text, io::OutsideLinks links, ModelParts parts) {
@@ -248,6 +252,11 @@ fs::path find_model(const std::string& text, io::OutsideLinks links, ModelParts 
       return in_snapshot(*model, parts, links);
   }
   if (fs::exists(path, fault)) return in_directory(path, links);
+  if (const std::optional<WebAddress> address = parse_web_address(text)) {
+    if (std::optional<fs::path> found = find_web_model(*address)) return *found;
+    fail(ErrorKind::refused, "{} is not here; fetch it with: sluice pull {}", address->text(),
+         text);
+  }
   const std::optional<HubName> name = parse_hub_name(text);
   if (!name) return path;  // whoever opens it says what it must be
   const fs::path cache = hub_cache();
