@@ -309,8 +309,13 @@ void EngineLoop::do_task(const ModelTask& task) {
       return end_engine();
     case ModelTask::Kind::wake:
       if (engine_) return;
-      model_.reload(stop_);
-      return start_engine();
+      try {
+        model_.reload(stop_);
+        return start_engine();
+      } catch (...) {
+        end_engine();
+        throw;
+      }
     case ModelTask::Kind::exchange:
       if (!engine_) fail(ErrorKind::usage, "{}", kSleeps);
       try {
