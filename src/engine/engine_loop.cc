@@ -309,6 +309,7 @@ void EngineLoop::do_task(const ModelTask& task) {
       return end_engine();
     case ModelTask::Kind::wake:
       if (engine_) return;
+      follow_limits(model_, shrink_, followed_);  // that came while it slept
       try {
         model_.reload(stop_);
         return start_engine();

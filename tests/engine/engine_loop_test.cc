@@ -257,6 +257,20 @@ TEST_F(EngineLoopTest, AModelThatCannotWakeSleepsOnAndWakesLater) {
   EXPECT_EQ(run_one(loop, of_tokens(20)).logits_hash, want);
 }
 
+TEST_F(EngineLoopTest, ABudgetThatIsLoweredWhileTheModelSleepsHoldsWhenItLoads) {
+  load(2);
+  ASSERT_FALSE(loaded_->memory_plan().streams());
+  EngineLoop loop(*loaded_, 2, shrink_);
+  const uint64_t want = run_one(loop, of_tokens(20)).logits_hash;
+  const uint64_t loaded = loaded_->report().needed_bytes;
+  loop.perform({.kind = ModelTask::Kind::sleep});
+  shrink_ = 30;  // to nearly nothing
+  loop.perform({.kind = ModelTask::Kind::wake});
+  EXPECT_TRUE(loop.status().placed->memory.streams());
+  EXPECT_EQ(run_one(loop, of_tokens(20)).logits_hash, want);
+  EXPECT_LT(loaded_->report().needed_bytes, loaded);
+}
+
 TEST_F(EngineLoopTest, WhatRunsEndsBeforeTheModelSleeps) {
   load(4);
   const Request r = of_tokens(kLongest - 3);
