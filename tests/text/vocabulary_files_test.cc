@@ -223,6 +223,10 @@ TEST(VocabularyFaults, AreRefused) {
   expect_refused("tokenizer.model", "\n\3\n\1a\x12\3\xC0\1\1", "treat_whitespace_as_suffix");
   expect_refused("tokenizer.model", std::string("\n\x08\n\1a\x15\0\0\xC0\x7F", 10),
                  "no finite score");
+  expect_refused("tokenizer.model", "\n\4\n\2a\xF0", "token 0 (\"a\\xf0\") is not UTF-8");
+  // A piece of continuation bytes alone, in front of all others, that a merge would join.
+  expect_refused("tokenizer.model", "\n\3\n\1\x80\n\3\n\1\x61\n\4\n\2\x80\x61\x12\2\x18\2",
+                 "is not UTF-8");
   expect_refused("tokenizer.model", "YQ== 0\n", "not every byte");
   expect_refused("tokenizer.model", "YQ== x\n", "a rank");
   expect_refused("tokenizer.model", "Y 0\n", "base64");
