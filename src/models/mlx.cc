@@ -21,6 +21,7 @@ constexpr auto kMlxNames = std::to_array<std::pair<std::string_view, std::string
     {".switch_mlp.fc1.", ".experts.up_proj."},
     {".switch_mlp.fc2.", ".experts.down_proj."},
     {".switch_mlp.", ".experts."},
+    {".experts.switch_glu.", ".experts."},
     {".mlp.gate.gate_proj.", ".mlp.gate."},
     {".self_attn.embed_q.", ".self_attn.k_b_proj."},
     {".self_attn.unembed_out.", ".self_attn.v_b_proj."},

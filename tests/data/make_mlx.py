@@ -59,6 +59,16 @@ QWEN3 = dict(LLAMA, model_type="qwen3", architectures=["Qwen3ForCausalLM"])
 QWEN3_5 = dict(model_type="qwen3_5", architectures=["Qwen3_5ForConditionalGeneration"], tie_word_embeddings=False, text_config=dict(
     {k: v for k, v in QWEN3_NEXT.items() if "expert" not in k and "moe" not in k and "mlp_only" not in k and k != "architectures"}, model_type="qwen3_5_text", rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)))
 
+GEMMA4_MOE = dict(model_type="gemma4_text", architectures=["Gemma4ForCausalLM"], vocab_size=101, hidden_size=32, intermediate_size=32,
+                  num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, global_head_dim=32, sliding_window=16,
+                  layer_types=["sliding_attention", "full_attention"], attention_k_eq_v=True, num_global_key_value_heads=1,
+                  enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=16, final_logit_softcapping=8.0,
+                  hidden_size_per_layer_input=0, vocab_size_per_layer_input=101, num_kv_shared_layers=0, use_double_wide_mlp=False,
+                  rope_parameters=dict(full_attention=dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=1000000.0),
+                                       sliding_attention=dict(rope_type="default", rope_theta=10000.0)),
+                  rms_norm_eps=1e-6, max_position_embeddings=512, attention_bias=False, tie_word_embeddings=True, bos_token_id=2,
+                  eos_token_id=1, hidden_activation="gelu_pytorch_tanh")
+
 
 def affine(bits, group=64):
     return dict(bits=bits, group_size=group, mode="affine")
@@ -90,6 +100,7 @@ MODELS = {
     "mlx_floats": (dict(QWEN3_NEXT, num_hidden_layers=2, full_attention_interval=2, hidden_size=32, head_dim=16,
                         linear_key_head_dim=16, linear_value_head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
                         shared_expert_intermediate_size=32), None, {}),
+    "mlx_floats_gemma4": (GEMMA4_MOE, None, {}),
     "mlx_floats_mla": (DEEPSEEK, None, {}),
     "mlx_floats_mixtral": (MIXTRAL, None, {}),
     "mlx_floats_moe": (QWEN3_MOE, None, {}),

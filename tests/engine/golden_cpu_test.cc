@@ -169,6 +169,7 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "vaultgemma",
                            "youtu",
                            "mlx_floats",
+                           "mlx_floats_gemma4",
                            "afmoe",
                            "solar_open",
                            "dbrx",

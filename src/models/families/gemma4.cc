@@ -201,6 +201,8 @@ void add_experts(const JsonFields& c, int64_t hidden_size, LayerSpec& layer) {
   experts.logit_multiplier = 1 / std::sqrt(static_cast<float>(hidden_size));
   stack_experts(experts, layer.name + ".experts.gate_up_proj", layer.name + ".experts.down_proj",
                 true);
+  for (const char* stack : {".gate_proj", ".up_proj", ".down_proj"})  // of MLX
+    experts.stacks_apart.push_back(layer.name + ".experts" + stack);
   sparse.experts = std::move(experts);
   sparse.sum_norm = dense.output_norm;
   sparse.norm.name = layer.name + ".pre_feedforward_layernorm_2";

@@ -61,6 +61,8 @@ ExpertsSpec granite_experts(const JsonFields& c, const std::string& layer, const
   experts.choice.normalized = true;
   experts.stacked_gate_up = name + ".input_linear";
   experts.stacked_down = name + ".output_linear";
+  for (const char* stack : {".w1", ".w3", ".w2"})  // of MLX
+    experts.stacks_apart.push_back(name + ".experts" + stack);
   return experts;
 }
 
