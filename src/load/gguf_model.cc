@@ -185,18 +185,43 @@ void check_tokenizer(const Tokenizer& before, const std::optional<Tokenizer>& ma
              text);
 }
 
+// The key of config.json without which the model would be the one that is read; empty: no single one.
+std::string odd_key(const GgufArchitecture& row, const Model& of, const DecoderSpec& read) {
+  for (const auto& [key, value] : of.files.config.items()) {
+    Json config = of.files.config;
+    config.erase(key);
+    config["architectures"] = {of.files.architecture};
+    try {
+      DecoderSpec without = read_in_gguf(row, std::move(config)).spec;
+      without.tie_word_embeddings = read.tie_word_embeddings;
+      if (are_same(std::move(without), read)) return key;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::refused) throw;
+    }
+  }
+  return {};
+}
+
+[[noreturn]] void refuse_config(const GgufArchitecture& row, const Model& of,
+                                const DecoderSpec& read) {
+  const std::string key = odd_key(row, of, read);
+  if (!key.empty())
+    fail(ErrorKind::refused, "config.json: {} is {}, which no key of GGUF's {} says", key,
+         one_line(of.files.config[key].dump()), row.name);
+  fail(ErrorKind::refused, "config.json: says of a {} what no keys of GGUF's {} say",
+       of.files.architecture, row.name);
+}
+
 // Reads the file as it will be, and compares it with what it is made of.
-void check_trial(const fs::path& path, const GgufOrigin& origin, const Model& in_gguf,
-                 const Tokenizer* tokenizer) {
+void check_trial(const fs::path& path, const GgufArchitecture& row, const GgufOrigin& origin,
+                 const Model& in_gguf, const Tokenizer* tokenizer) {
   const std::unique_ptr<ModelSource> source = open_gguf_model(path, {});
   const io::CheckpointIndex index = source->index();
   Model model = read_model(*source);
   settle_stored_formats(model.files.config, index);
   build_root(model, {}, &index);
   if (!are_same(in_gguf.root->spec(), model.root->spec()))
-    fail(ErrorKind::refused,
-         "config.json: says of a {} what GGUF's keys cannot say; it cannot be written as GGUF",
-         origin.model.files.architecture);
+    refuse_config(row, origin.model, model.spec);
   lay_out(model, index, {*find_quant_scheme("none")});
   if (tokenizer != nullptr) check_tokenizer(*tokenizer, source->tokenizer());
 }
@@ -240,7 +265,7 @@ GgufModel make(const GgufArchitecture& row, const Attempt& attempt, bool names_w
     metadata.add_string("tokenizer.ggml.model", "none");
   }
   write_trial(made, attempt.trial);
-  check_trial(attempt.trial, origin, in_gguf, attempt.tokenizer);
+  check_trial(attempt.trial, row, origin, in_gguf, attempt.tokenizer);
   return made;
 }
 
