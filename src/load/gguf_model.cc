@@ -185,7 +185,8 @@ void check_tokenizer(const Tokenizer& before, const std::optional<Tokenizer>& ma
              text);
 }
 
-// The key of config.json without which the model would be the one that is read; empty: no single one.
+// The key of config.json without which the model would be the one that is read; empty: no single
+// one.
 std::string odd_key(const GgufArchitecture& row, const Model& of, const DecoderSpec& read) {
   for (const auto& [key, value] : of.files.config.items()) {
     Json config = of.files.config;

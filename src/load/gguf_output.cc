@@ -22,7 +22,7 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kLanesBytes = 4 * MiB, kPageBytes = 4096;
+constexpr uint64_t kLaneBytes = 4 * MiB, kPageBytes = 4096;
 constexpr int64_t kRowsTogether = 64;  // at least, where rows stay in their order
 
 std::vector<io::TensorToWrite> written(std::span<const GgufTensor> tensors) {
@@ -145,7 +145,7 @@ uint64_t GgufOutput::least_memory() const {
     most = std::max(
         most, least_to_make(lay_out_matrix(*t.whole, {*find_quant_scheme("none")}, param), 0, t));
   }
-  return kLanesBytes + most;
+  return kLaneBytes + most;
 }
 
 uint64_t GgufOutput::needed_bytes(const OutputDirectory& out) const {
@@ -157,7 +157,7 @@ uint64_t GgufOutput::needed_bytes(const OutputDirectory& out) const {
 
 WriteReport GgufOutput::write(OutputDirectory& out, std::span<std::byte> memory,
                               WriteProgress& progress) {
-  const std::span<std::byte> lanes = memory.first(kLanesBytes), rest = memory.subspan(kLanesBytes);
+  const std::span<std::byte> lanes = memory.first(kLaneBytes), rest = memory.subspan(kLaneBytes);
   const size_t half = round_down(rest.size() / 2, kPageBytes);
   WriteReport report{.files = files_.size()};
   Work work({.index = writing_.index,
