@@ -8,6 +8,7 @@
 #include "src/base/units.h"
 #include "src/load/load_pass.h"
 #include "src/plan/compile.h"
+#include "src/plan/lay_out.h"
 
 namespace sluice {
 
@@ -19,7 +20,16 @@ MatrixLoader::MatrixLoader(const MatrixLoading& loading)
 
 void MatrixLoader::load(const ReadPlan& plan, uint32_t tensor, const Take& take) {
   const TensorPlan& t = plan.tensors[tensor];
+  load(plan, tensor, 0, plan.params[t.param].param->pieces[t.piece].cut.rows, take);
+}
+
+void MatrixLoader::load(const ReadPlan& plan, uint32_t tensor, int64_t first, int64_t end,
+                        const Take& take) {
+  const TensorPlan& t = plan.tensors[tensor];
   const int64_t all = plan.params[t.param].param->pieces[t.piece].cut.rows;
+  const int64_t step = row_step(plan, tensor);
+  first = first / step * step;
+  end = std::min(round_to(end, step), all);
   const SpillWindow window = spill_window(plan, tensor, loading_.memory.size());
   if (window.rows == 0)
     fail(ErrorKind::no_fit, "{}: some rows of it take {} of memory, and there is {}",
@@ -27,9 +37,9 @@ void MatrixLoader::load(const ReadPlan& plan, uint32_t tensor, const Take& take)
   std::optional<float> amax;
   if (has_tensor_scale(t.group)) amax = measured(plan, tensor, window);
   bool goes_on = true;
-  for (int64_t first = 0; first < all && goes_on; first += window.rows)
+  for (; first < end && goes_on; first += window.rows)
     goes_on =
-        take(load_rows(plan, tensor, first, std::min(window.rows, all - first), window, amax));
+        take(load_rows(plan, tensor, first, std::min(window.rows, end - first), window, amax));
 }
 
 // The largest value of all rows, which are measured without memory for them.

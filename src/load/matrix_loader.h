@@ -44,6 +44,8 @@ class MatrixLoader {
   // stop is requested; Error(refused) for damaged weights; and what `take` throws.
   using Take = std::function<bool(const MatrixRows&)>;
   void load(const ReadPlan& plan, uint32_t tensor, const Take& take);
+  // The same of rows [first, end), and of those before and behind them that are read with them.
+  void load(const ReadPlan& plan, uint32_t tensor, int64_t first, int64_t end, const Take& take);
 
  private:
   float measured(const ReadPlan& plan, uint32_t tensor, const SpillWindow& window);

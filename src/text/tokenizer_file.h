@@ -70,5 +70,8 @@ Json read_json_file(const io::ModelDirectory& directory, std::string_view name);
 
 // Throws Error(refused), which begins "tokenizer.json: ".
 TokenizerFile parse_tokenizer_file(const std::string& json);
+// The text of a tokenizer.json of tokens with ids, with the fields that Hugging Face's library asks
+// for. Of merges of one rank, which it has not, the first is first.
+std::string tokenizer_json(const TokenizerFile& file);
 
 }  // namespace sluice
