@@ -40,6 +40,20 @@ void store(float value, DType dtype, std::byte* to) {
   }
 }
 
+// The elements of a row of a matrix.
+void store_row(const float* values, int64_t count, DType dtype, std::byte* to) {
+  if (dtype == DType::f32) {
+    std::memcpy(to, values, static_cast<size_t>(count) * sizeof(float));
+  } else if (dtype == DType::bf16) {
+    for (int64_t i = 0; i < count; ++i) {
+      const uint16_t half = float_to_bf16(values[i]);
+      std::memcpy(to + i * sizeof half, &half, sizeof half);
+    }
+  } else {
+    for (int64_t i = 0; i < count; ++i) store(values[i], dtype, to + i * dtype_bytes(dtype));
+  }
+}
+
 }  // namespace
 
 // Rows [first, end) of the file's matrix, in `bytes`; scratch of a thread for a source's row.
@@ -166,6 +180,10 @@ void HubRows::put(const HubTensor& tensor, const RowRun& run, const MatrixRows& 
             continue;
           }
           std::byte* row = window.at(output, 0, tensor.inputs);
+          if (tensor.columns.kind == SourceOrder::Kind::same) {
+            store_row(values, tensor.inputs, window.dtype, row);
+            continue;
+          }
           for (int64_t c = 0; c < tensor.inputs; ++c)
             store(values[tensor.columns.source_of(c)], window.dtype,
                   row + c * dtype_bytes(window.dtype));
