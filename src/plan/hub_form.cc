@@ -221,6 +221,11 @@ void stack_as_layers(ExpertsSpec& experts) {
   stack_experts(experts, std::string(stacks), std::string(experts.stacked_down), false);
 }
 
+// Convolutions of channels are [channels, 1, width] there, whichever of the two a source has last.
+Shape of_hub(const Shape& shape) {
+  return shape.size() == 3 && shape[2] == 1 ? Shape{shape[0], 1, shape[1]} : shape;
+}
+
 class MakeForm {
  public:
   MakeForm(HubForm& form, const Model& source, const ReadPlan& plan,
@@ -306,7 +311,7 @@ class MakeForm {
     // Vectors have more dimensions there.
     const io::StoredTensor* same = index_.find(tensor.name);
     if (tensor.is_vector && same != nullptr && same->shape.elements() == tensor.shape.elements())
-      tensor.shape = same->shape;
+      tensor.shape = of_hub(same->shape);
   }
 
   static void take_type(HubTensor& tensor, const TensorPlan& t, std::optional<DType>& common) {
