@@ -334,8 +334,8 @@ void define_quantize(CLI::App& app, std::stop_token stop) {
 
 void define_convert(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ConvertOptions>();
-  CLI::App* verb =
-      app.add_subcommand("convert", "Write a checkpoint of another format as transformers has it, or GGUF");
+  CLI::App* verb = app.add_subcommand(
+      "convert", "Write a checkpoint of another format as transformers has it, or GGUF");
   verb->footer(
       "Memory does not grow with the model. A run that was interrupted goes on where it was.\n"
       "Examples:\n"
