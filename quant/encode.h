@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quant/float8.h"
 #include "quant/format.h"
 #include "quant/pack_codes.h"
 #include "quant/scheme.h"
@@ -30,17 +31,21 @@ struct CodeWords {
   bool across = false;  // a word of codes has outputs; else inputs (words of zeros have outputs)
   // The place of each of eight outputs in a word of four-bit codes, a nibble each.
   uint32_t places = 0x76543210;
-  // By rows: the first code of a byte has its upper four bits; bytes have a sign, and memory has
-  // them without it, as those of zeros.
+  // By rows: the first code of a byte has its upper bits; codes of four or eight bits have a
+  // sign, and memory has them without it, as those of zeros.
   bool high_first = false;
   bool is_signed = false;
   // By rows: codes of a word of 32 bits, whose upper bits are left over; 0: codes are one stream of
   // bits. Words of zeros are the same.
   int of_word = 0;
-  // By rows: a byte has a code of an input for each of so many outputs, the first one's in its
-  // upper bits, and the row is the one of them at `place`.
+  // By rows: a byte has a code of an input for each of so many outputs, and the row is the one of
+  // them at `place`.
   int sharing = 1;
   int place = 0;
+  // Bits of a byte below those of the row.
+  SLUICE_HD int bits_below(int bits) const {
+    return (high_first ? sharing - 1 - place : place) * bits;
+  }
   bool operator==(const CodeWords&) const = default;
 };
 
@@ -62,6 +67,8 @@ struct EncodeArgs {
   CodeWords words = {};            // of codes and zeros
   int64_t flat = 0;                // neighbouring elements of the matrix with one number; 0: rows
   double factor = 1;               // of scales that are float32, and of an outer one of all
+  bool inverse = false;            // of scales that are float32: 1 / a number
+  int64_t across = 0;              // outputs whose numbers of a group lie together; 0: a row's do
   int64_t source_group = 0;        // inputs that share a number; 0: as many as in `to`
   int64_t first_col = 0;           // of `to`: input that the source begins with
   int64_t first_group = 0;         // and group, of scales and zeros

@@ -30,8 +30,8 @@
 // words of the lower 2, 4 and 4 bits come first, then those of the upper 1, 1 and 2. In the packed
 // layout a run is [word][16 rows]; columns are padded to whole runs. Scales and zeros:
 // [rows][groups], packed [panels][groups][16]. A symmetric format has no zeros: all are zero_base.
-// Zeros may be floats (zero_type), which are added to code * scale instead where the format says
-// so (adds_zeros). With another table than the integers a code is a float of four or
+// Zeros may be floats (zero_type), which are added to (code - zero_base) * scale instead where the
+// format says so (adds_zeros). With another table than the integers a code is a float of four or
 // eight bits, or stands for one of 16 floats of the weight's own, and there are no zeros. A scale
 // may be a number, or a code: of E8M0 or E4M3, or of a table of the weight's own (u8). An outer
 // scale then multiplies or divides it: one for a panel, [panels], or one for each row and
@@ -86,7 +86,7 @@ struct WeightFormat {
   bool ordered = false;  // grouped: it has a plane of the order of columns
   // Integers: of their plane of zeros; f32, f16 or bf16: these need not be whole.
   DType zero_type = DType::u8;
-  bool adds_zeros = false;           // value = code * scale + zero, of floats without a zero_base
+  bool adds_zeros = false;           // value = (code - zero_base) * scale + zero, of floats
   int64_t scale_cols = kScaleBlock;  // per_block and grouped: columns that share a scale
   // Grouped codes only.
   int bits = 0;

@@ -13,10 +13,13 @@ namespace {
 
 constexpr int kWordBits = 32;
 
-uint32_t word_at(const EncodeArgs& a, int64_t row, int64_t col) {
-  uint32_t word;
-  std::memcpy(&word, a.source + row * a.source_stride + col * 4, sizeof word);
-  return word;
+// The code at a bit of a row of words.
+uint32_t code_at(const std::byte* row, int64_t bit, int bits) {
+  uint32_t word, next = 0;
+  const int64_t at = bit % kWordBits;
+  std::memcpy(&word, row + bit / kWordBits * 4, sizeof word);
+  if (at + bits > kWordBits) std::memcpy(&next, row + (bit / kWordBits + 1) * 4, sizeof next);
+  return static_cast<uint32_t>((word | uint64_t{next} << kWordBits) >> at) & ((1u << bits) - 1);
 }
 
 // Code i of a stream of words.
@@ -31,9 +34,6 @@ uint32_t code_of(const uint32_t* words, int bits, int i) {
 int place_across(const EncodeArgs& a, int64_t output) {
   return static_cast<int>(a.words.places >> (output % 8 * 4) & 15) * 4;
 }
-uint32_t code_across(const EncodeArgs& a, int64_t row, int64_t output) {
-  return word_at(a, row, output / 8) >> place_across(a, output) & 15;
-}
 
 // Returns where an output's run of columns lies in the weight.
 uint32_t* run_in(const Weight& to, int64_t row, int64_t run) {
@@ -41,12 +41,6 @@ uint32_t* run_in(const Weight& to, int64_t row, int64_t run) {
   const int64_t bits = to.format.bits, runs = ceil_div(to.cols, kRunCols);
   if (to.format.layout == WeightLayout::rows) return words + (row * runs + run) * bits;
   return words + (row / kPanelRows * runs + run) * bits * kPanelRows + row % kPanelRows;
-}
-
-// Returns the outputs with those that fill up the last panel, whose codes, scales and zeros are 0.
-int64_t padded_outputs(const EncodeArgs& a) {
-  return a.to.format.layout == WeightLayout::rows ? a.outputs
-                                                  : ceil_div(a.outputs, kPanelRows) * kPanelRows;
 }
 
 int64_t rows_of_run(const EncodeArgs& a) { return a.words.across ? kRunCols : a.to.format.bits; }
@@ -61,31 +55,34 @@ int64_t word_of_output(const EncodeArgs& a, int64_t o) {
   return a.words.across ? output / 8 : output;
 }
 
-// A line of each of some source rows. Codes of a line are taken one by one, and rows are often
-// a power of two apart: in their own places most of these lines would share a few of a cache.
+// A line of each of some source rows, of which a panel has two words: those of all rows lie
+// together here. Codes are taken one by one from lines that are often a power of two apart: in
+// their own places most of them would share a few of a cache.
 class Tile {
  public:
-  static constexpr int64_t kMostRows = 2048, kWords = 16;
-
   // Copies words [word, word + kWords) of `rows` rows from row `first` on.
   void copy(const EncodeArgs& a, int64_t first, int64_t rows, int64_t word) {
     const std::byte* from = a.source + first * a.source_stride + word * 4;
-    const auto bytes = static_cast<size_t>(std::min(kWords * 4, a.source_stride - word * 4));
+    const int64_t bytes = std::min(kWords * 4, a.source_stride - word * 4);
     for (int64_t r = 0; r < rows; ++r, from += a.source_stride) {
       __builtin_prefetch(from + kWords * 4, 0, 2);  // for the next copy
-      bytes == sizeof words_[r] ? std::memcpy(words_[r], from, sizeof words_[r])
-                                : std::memcpy(words_[r], from, bytes);
+      for (int64_t at = 0; at + kBytes <= bytes; at += kBytes)
+        std::memcpy(words_[at / kBytes][r], from + at, kBytes);
+      if (bytes % kBytes != 0) std::memcpy(words_[bytes / kBytes][r], from + bytes - 4, 4);
     }
     word_ = word;
   }
   bool has(int64_t word) const { return word_ >= 0 && word >= word_ && word < word_ + kWords; }
   void clear() { word_ = -1; }
-  const std::byte* at(int64_t word) const { return words_[0] + (word - word_) * 4; }
-  static int64_t apart() { return sizeof words_[0]; }
+  const std::byte* at(int64_t word) const {
+    return words_[(word - word_) / 2][0] + (word - word_) % 2 * 4;
+  }
+  static constexpr int64_t kBytes = 8;  // of a row
 
  private:
+  static constexpr int64_t kWords = 16;
   int64_t word_ = -1;
-  alignas(64) std::byte words_[kMostRows][kWords * 4];
+  alignas(64) std::byte words_[kWords / 2][kRunsAtOnce * kRunCols][kBytes];
 };
 
 // Codes of outputs from `first` on, as many as are packed together, in runs from `run` on.
@@ -120,16 +117,13 @@ void read_from(const Tile& tile, const EncodeArgs& a, int64_t first, PackCodesJo
     job.next[i] = nullptr;
     if (job.from[i] != nullptr) job.from[i] = tile.at(word_of_output(a, first + i));
   }
-  job.bytes = job.bytes / job.apart * Tile::apart();
-  job.apart = Tile::apart();
+  job.apart = Tile::kBytes;
 }
 
 // Inputs that change places are read from all of the source.
 void encode_codes(const EncodeArgs& a, PackCodes* pack) {
   const int64_t all = a.rows / rows_of_run(a), step = a.order != nullptr ? all : kRunsAtOnce;
-  const int64_t rows = step * rows_of_run(a);
-  const bool one_by_one = a.order != nullptr || a.words.across;
-  const bool tiled = one_by_one && a.output_run == 0 && rows <= Tile::kMostRows;
+  const bool tiled = a.words.across && a.output_run == 0 && a.first_output % 8 == 0;
   Tile tile;
   for (int64_t run = 0; run < all; run += step, tile.clear()) {
     const int64_t runs = std::min(step, all - run);
@@ -148,30 +142,48 @@ void encode_codes(const EncodeArgs& a, PackCodes* pack) {
   if (a.order != nullptr) std::copy_n(a.order, a.to.cols, a.to.order);
 }
 
-// Calls put(place in the plane, group, output) for every scale or zero of the source; output -1
-// where there is none.
+// Calls put(source row, first output, how many, place of the first in the plane) for outputs whose
+// scales or zeros follow one another there: a panel's, or one alone.
 template <class Put>
-void for_groups(const EncodeArgs& a, Put&& put) {
-  const Weight& to = a.to;
-  const int64_t groups = groups_of(to.format, to.cols);
+void for_outputs(const EncodeArgs& a, Put&& put) {
+  const bool packed = a.to.format.layout == WeightLayout::packed;
+  const int64_t groups = groups_of(a.to.format, a.to.cols), step = packed ? kPanelRows : 1;
   for (int64_t g = 0; g < a.rows; ++g) {
-    for (int64_t o = 0; o < padded_outputs(a); ++o) {
-      const int64_t row = a.first_row + o, group = a.first_group + g;
-      put(to.format.layout == WeightLayout::rows
-              ? row * groups + group
-              : (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows,
-          g, o < a.outputs ? a.output(o) : -1);
+    for (int64_t o = 0; o < a.outputs; o += step) {
+      const int64_t panel = (a.first_row + o) / step;
+      put(a.source + g * a.source_stride, o, std::min(step, a.outputs - o),
+          (panel * groups + a.first_group + g) * step);
     }
   }
 }
 
-template <class Number>
-void copy_scales(const EncodeArgs& a) {
-  constexpr int64_t kSize = sizeof(Number);
-  for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
-    Number scale{};
-    if (o >= 0) std::memcpy(&scale, a.source + g * a.source_stride + o * kSize, sizeof scale);
-    std::memcpy(a.to.group_scales + at * kSize, &scale, sizeof scale);
+// Puts zeros behind the last output of a panel that is not full, which has `count` numbers.
+void fill_panel(const EncodeArgs& a, std::byte* to, int64_t count, int64_t size) {
+  if (a.to.format.layout == WeightLayout::rows || count == kPanelRows) return;
+  std::memset(to + count * size, 0, static_cast<size_t>((kPanelRows - count) * size));
+}
+
+void put_group_scales(const EncodeArgs& a) {
+  const int64_t size = dtype_bytes(a.stored), run = a.output_run > 0 ? 1 : kPanelRows;
+  for_outputs(a, [&](const std::byte* row, int64_t first, int64_t count, int64_t at) {
+    std::byte* to = a.to.group_scales + at * size;
+    for (int64_t i = 0; i < count; i += run)
+      std::memcpy(to + i * size, row + a.output(first + i) * size,
+                  static_cast<size_t>(std::min(run, count) * size));
+    fill_panel(a, to, count, size);
+  });
+}
+
+void put_group_zeros(const EncodeArgs& a) {
+  const int bits = a.to.format.bits;
+  for_outputs(a, [&](const std::byte* row, int64_t first, int64_t count, int64_t at) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t output = a.output(first + i);
+      const int64_t bit =
+          a.words.across ? output / 8 * kWordBits + place_across(a, output) : output * bits;
+      a.to.zeros[at + i] = static_cast<std::byte>(code_at(row, bit, bits));
+    }
+    fill_panel(a, a.to.zeros + at, count, 1);
   });
 }
 
@@ -182,6 +194,8 @@ void encode_grouped_columns(const EncodeArgs& a, PackCodes* pack) {
   const int bits = format.bits;
   check(a.to.plane(a.plane) != nullptr && a.rows >= 0, "a plane with storage");
   check(a.first_row >= 0 && a.first_row + a.outputs <= a.to.rows, "rows within the weight");
+  check(format.layout == WeightLayout::rows || a.first_row % kPanelRows == 0,
+        "outputs begin a panel");
   if (a.plane == Plane::codes) {
     check(a.stored == DType::u32 && a.rows % rows_of_run(a) == 0 && a.first_col % kRunCols == 0,
           "whole runs");
@@ -189,28 +203,12 @@ void encode_grouped_columns(const EncodeArgs& a, PackCodes* pack) {
           "columns within the weight");
     check(!a.words.across || (bits == 4 && a.order == nullptr), "four bits, in their order");
     check(a.order == nullptr || a.rows / bits * kRunCols == a.to.cols, "all inputs");
-    check(a.to.format.layout == WeightLayout::rows || a.first_row % kPanelRows == 0,
-          "outputs begin a panel");
     return encode_codes(a, pack);
   }
   check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
-  if (a.plane == Plane::zeros) {
-    return for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
-      a.to.zeros[at] = std::byte{0};
-      if (o < 0) return;
-      if (a.words.across) {
-        a.to.zeros[at] = static_cast<std::byte>(code_across(a, g, o));
-        return;
-      }
-      const int64_t bit = o * bits, word = bit / kWordBits;
-      const int shift = static_cast<int>(bit % kWordBits);
-      uint64_t both = word_at(a, g, word);
-      if (shift + bits > kWordBits) both |= uint64_t{word_at(a, g, word + 1)} << kWordBits;
-      a.to.zeros[at] = static_cast<std::byte>(both >> shift & ((1u << bits) - 1));
-    });
-  }
+  if (a.plane == Plane::zeros) return put_group_zeros(a);
   check(a.plane == Plane::scales && a.stored == format.scale_type, "scales");
-  dtype_bytes(a.stored) == 2 ? copy_scales<uint16_t>(a) : copy_scales<uint32_t>(a);
+  put_group_scales(a);
 }
 
 EncodeStats grouped_column_stats(const EncodeArgs& a) {

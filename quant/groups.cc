@@ -33,10 +33,11 @@ const uint8_t* block_of(const Weight& w, int64_t row, int64_t block, uint8_t* co
   return copy;
 }
 
-struct ScaleAndZero {
-  float scale, zero;
+// An element is (code - zero) * scale, or with zeros that are added (code - base) * scale + zero.
+struct GroupNumbers {
+  float scale, base, zero;
 };
-ScaleAndZero scale_of(const Weight& w, int64_t row, int64_t group) {
+GroupNumbers numbers_of(const Weight& w, int64_t row, int64_t group) {
   const WeightFormat& f = w.format;
   const auto place = [&](int64_t each, int64_t i) {
     return f.layout == WeightLayout::rows
@@ -52,8 +53,10 @@ ScaleAndZero scale_of(const Weight& w, int64_t row, int64_t group) {
     scale = with_outer(scale, f.outer, w.outers[outer]);
   }
   if (f.scale_type == DType::u8) scale += own[kScaleValues];
-  const auto zero = static_cast<float>(f.table != CodeTable::integers ? 0 : f.zero_base);
-  return {scale, has_zeros(f) ? zero + stored_zero(w.zeros, f.zero_type, at) : zero};
+  const auto base = static_cast<float>(f.table != CodeTable::integers ? 0 : f.zero_base);
+  if (!has_zeros(f)) return {scale, base, base};
+  const float stored = stored_zero(w.zeros, f.zero_type, at);
+  return {scale, base, f.adds_zeros ? stored : base + stored};
 }
 
 }  // namespace
@@ -93,9 +96,9 @@ void decode_groups(const Weight& w, int64_t row, const GroupedRow& out) {
                                                   static_cast<int>(c % kRunCols)));
     }
     for (int64_t g = 0; g < groups_of(w.format, w.cols); ++g) {
-      const ScaleAndZero s = scale_of(w, row, g);
+      const GroupNumbers s = numbers_of(w, row, g);
       out.scales[g] = s.scale / factor;
-      out.mins[g] = w.format.adds_zeros ? -s.zero : s.scale * s.zero;
+      out.mins[g] = w.format.adds_zeros ? s.scale * s.base - s.zero : s.scale * s.zero;
     }
     return;
   }
@@ -119,12 +122,12 @@ void decode_grouped_row(const Weight& w, int64_t row, float* out) {
   if (!is_block(w.format.dtype)) {
     for (int64_t c = 0; c < w.cols; ++c) {
       const Run run = run_of(w, row, c / kRunCols);
-      const ScaleAndZero s = scale_of(w, row, c / w.format.scale_cols);
+      const GroupNumbers s = numbers_of(w, row, c / w.format.scale_cols);
       const int code =
           run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols));
       const float value = code_value(w.format.table, w.tables, code);
       out[w.order != nullptr ? w.order[c] : c] =
-          w.format.adds_zeros ? value * s.scale + s.zero : (value - s.zero) * s.scale;
+          w.format.adds_zeros ? (value - s.base) * s.scale + s.zero : (value - s.zero) * s.scale;
     }
     return;
   }

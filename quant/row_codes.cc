@@ -21,10 +21,11 @@ int64_t number_at(const EncodeArgs& a, int64_t row, int64_t number, int64_t grou
     const int64_t first = a.output(row) * a.source_cols + a.first_col;
     return (first + number * groups * wide) / a.flat * bytes;
   }
-  if (a.sharing == 0) return 0;  // one for all
   const int64_t stored_wide = a.source_group > 0 ? a.source_group : wide;
-  return a.output(row) / a.sharing * a.source_stride +
-         (a.first_col + number * groups * wide) / stored_wide * bytes;
+  const int64_t group = (a.first_col + number * groups * wide) / stored_wide;
+  if (a.across > 0) return (group * a.across + a.output(row)) * bytes;
+  if (a.sharing == 0) return 0;  // one for all
+  return a.output(row) / a.sharing * a.source_stride + group * bytes;
 }
 
 // Returns how many of them a row has.
@@ -58,6 +59,9 @@ void put_tables(const EncodeArgs& a) {
                 to.tables);
 }
 
+// The upper bits of all codes of four or eight bits in a word.
+uint32_t sign_bits(int bits) { return bits == 4 ? 0x88888888 : 0x80808080; }
+
 // Rows of codes that are packed together, from row `first` on.
 PackCodesJob job_of(const EncodeArgs& a, int64_t first) {
   const Weight& to = a.to;
@@ -68,8 +72,8 @@ PackCodesJob job_of(const EncodeArgs& a, int64_t first) {
                    .bits = to.format.bits,
                    .step = a.words.sharing > 1 ? 8 : to.format.bits,
                    .of_word = a.words.of_word,
-                   .high_first = a.words.high_first,
-                   .signs = a.words.is_signed ? 0x80808080 : 0,
+                   .high_first = a.words.high_first && a.words.sharing == 1,
+                   .signs = a.words.is_signed ? sign_bits(to.format.bits) : 0,
                    .cols = to.cols,
                    .order = a.order,
                    .to = reinterpret_cast<uint32_t*>(to.data) + (a.first_row + first) * words,
@@ -78,7 +82,8 @@ PackCodesJob job_of(const EncodeArgs& a, int64_t first) {
     const int64_t row = first + i, behind = row + job.outputs;
     job.from[i] = row < a.rows ? a.row(row) : nullptr;
     job.next[i] = behind < a.rows ? a.row(behind) : nullptr;
-    job.shifts[i] = static_cast<uint32_t>((a.words.sharing - 1 - a.words.place) * to.format.bits);
+    if (a.words.sharing > 1)
+      job.shifts[i] = static_cast<uint32_t>(a.words.bits_below(to.format.bits));
   }
   return job;
 }
@@ -97,9 +102,10 @@ DType number_type(const EncodeArgs& a) {
 // The value of a scale, or of a zero that is a float.
 float number_of(const EncodeArgs& a, const std::byte* from) {
   alignas(float) std::byte bytes[sizeof(float)];
-  const DType type = number_type(a);
+  const DType type = number_type(a) == DType::f32 ? a.stored : number_type(a);
   std::memcpy(bytes, from, static_cast<size_t>(dtype_bytes(type)));
-  return static_cast<float>(stored_scale(bytes, type, nullptr, 0) * a.factor);
+  const float number = stored_scale(bytes, type, nullptr, 0);
+  return static_cast<float>((a.inverse ? 1.0 / number : number) * a.factor);
 }
 
 // Returns whether those of a row lie side by side, as memory has them.
@@ -110,7 +116,7 @@ bool are_copied(const EncodeArgs& a) {
                               ? a.flat == wide
                               : a.sharing > 0 && (a.source_group == 0 || a.source_group == wide);
   return neighbours && dtype_bytes(a.stored) == dtype_bytes(type) &&
-         (type != DType::f32 || a.factor == 1);
+         (type != DType::f32 || (a.factor == 1 && !a.inverse));
 }
 
 // Copies `count` numbers to every `step`th place.
@@ -212,7 +218,8 @@ void encode_row_codes(const EncodeArgs& a, PackCodes* pack) {
   check(a.first_row >= 0 && a.first_row + a.rows <= to.rows, "rows within the weight");
   check(to.format.layout == WeightLayout::rows || a.first_row % kPanelRows == 0,
         "row groups begin a panel");
-  check(a.words.is_signed || a.plane != Plane::zeros || a.sharing > 0, "words of some outputs");
+  const bool in_words = a.plane == Plane::zeros && to.format.zero_type == DType::u8;
+  check(a.words.is_signed || !in_words || a.sharing > 0, "words of some outputs");
   switch (a.plane) {
     case Plane::codes:
       return put_codes(a, pack);

@@ -60,8 +60,7 @@ TensorFile read_tensor_file(const std::filesystem::path& path, std::string name)
   read_exactly(fd, path, 0, first);
   if (is_zip(first)) {
     result.tensors = read_archive(fd, result.file, where);
-  } else if (first.size() > kLengthBytes && first[kLengthBytes] == '{' &&
-             !first.starts_with(kPickle)) {
+  } else if (first.size() > kLengthBytes && first[kLengthBytes] == '{') {
     return read_safetensors_header(path, std::move(result.file.name));
   } else if (const std::string_view guess = guess_content(first);
              !guess.empty() && !first.starts_with(kPickle)) {

@@ -195,7 +195,8 @@ struct GroupedJob {
   int64_t cols = 0;        // whole blocks
   int64_t group_cols = 0;  // that share a scale: divides block_cols, or is a multiple of it
   int64_t groups = 0;      // of a row
-  // Grouped codes only. Value = (code - zero - zero_base) * scale, or code * scale + zero.
+  // Grouped codes only. Value = (code - zero - zero_base) * scale, or (code - zero_base) * scale +
+  // zero.
   int bits = 0;
   CodeTable table = CodeTable::integers;
   const float* values = nullptr;      // of codes with a table of their own, as products take them

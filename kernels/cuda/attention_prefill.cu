@@ -14,19 +14,26 @@ constexpr int kThreads = kWarps * 32;
 constexpr int kRows = kWarps * 16;  // query rows of a block
 constexpr int kStages = 2;          // tiles that there is room for
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr int kPad = 8;  // elements behind each row of a tile: eight rows then lie in all banks
 
 // Positions of a tile of keys: as many as leave registers and shared memory for two blocks.
 template <int kDim>
 constexpr int kTile = kDim > 128 ? 32 : 64;
 
+// A query, or a token's key or value with the scale of its codes. The scale's 16 bytes are also
+// what moves rows apart, so that eight of them lie in all banks.
 template <int kDim>
-struct alignas(16) Shared {
-  uint16_t q[kRows][kDim + kPad];
-  uint16_t keys[kStages][kTile<kDim>][kDim + kPad];
-  uint16_t values[kStages][kTile<kDim>][kDim + kPad];
-  float key_scales[kStages][kTile<kDim>], value_scales[kStages][kTile<kDim>];
+struct alignas(16) Row {
+  uint16_t at[kDim];
+  float scale;
 };
+
+template <int kDim>
+struct Shared {
+  Row<kDim> q[kRows];
+  Row<kDim> keys[kStages][kTile<kDim>];
+  Row<kDim> values[kStages][kTile<kDim>];
+};
+static_assert(sizeof(Shared<256>) <= kMostSharedBytes, "the widest heads fit any GPU");
 
 // The part of the work that a block has.
 struct Task {
@@ -56,7 +63,7 @@ __device__ void load_queries(const AttentionArgs& a, const Task& task, Shared<kD
       const float* from = a.q + (task.row + row) * a.q_stride + task.head * a.key_dim + d;
       for (int j = 0; j < kChunk; ++j) x.at[j] = from[j];
     }
-    store_as(&shared.q[row][d], to_bf16(x));
+    store_as(&shared.q[row].at[d], to_bf16(x));
   }
 }
 
@@ -89,15 +96,12 @@ __device__ void load_tile(const AttentionArgs& a, const Task& task, int begin, i
     const bool there = position >= task.first && position < task.end;
     TokenPlace at{0, 0};
     if (there) at = token_place(a, task.table, task.kv_head, position);
-    load_part<kDType>(a.keys, a.key_dim, at, d, there && d < a.key_dim,
-                      &shared.keys[stage][token][d]);
-    load_part<kDType>(a.values, a.value_row, at, d, there && d < a.value_dim,
-                      &shared.values[stage][token][d]);
+    Row<kDim>&key = shared.keys[stage][token], &value = shared.values[stage][token];
+    load_part<kDType>(a.keys, a.key_dim, at, d, there && d < a.key_dim, &key.at[d]);
+    load_part<kDType>(a.values, a.value_row, at, d, there && d < a.value_dim, &value.at[d]);
     if (kDType == DType::bf16 || d != 0) continue;
-    shared.key_scales[stage][token] =
-        there ? token_scale<kDType>(a, a.keys, a.key_dim, at, a.key_scale) : 0;
-    shared.value_scales[stage][token] =
-        there ? token_scale<kDType>(a, a.values, a.value_row, at, a.value_scale) : 0;
+    key.scale = there ? token_scale<kDType>(a, a.keys, a.key_dim, at, a.key_scale) : 0;
+    value.scale = there ? token_scale<kDType>(a, a.values, a.value_row, at, a.value_scale) : 0;
   }
 }
 
@@ -110,11 +114,12 @@ __device__ void multiply_keys(const Shared<kDim>& shared, int stage,
 #pragma unroll
   for (int k = 0; k < kDim; k += 16) {
     uint32_t q[4];
-    ldmatrix_x4(q, &shared.q[warp * 16 + lane % 16][k + lane / 16 * 8]);
+    ldmatrix_x4(q, &shared.q[warp * 16 + lane % 16].at[k + lane / 16 * 8]);
 #pragma unroll
     for (int j = 0; j < kTile<kDim> / 8; j += 2) {  // two parts of 8 keys
       uint32_t key[4];
-      ldmatrix_x4(key, &shared.keys[stage][j * 8 + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
+      const Row<kDim>& row = shared.keys[stage][j * 8 + lane / 16 * 8 + lane % 8];
+      ldmatrix_x4(key, &row.at[k + lane / 8 % 2 * 8]);
       const uint32_t first[2] = {key[0], key[1]}, second[2] = {key[2], key[3]};
       mma_bf16(scores[j], q, first);
       mma_bf16(scores[j + 1], q, second);
@@ -137,7 +142,8 @@ __device__ void multiply_values(const Shared<kDim>& shared, int stage,
 #pragma unroll
     for (int d = 0; d < kDim / 8; d += 2) {
       uint32_t value[4];
-      ldmatrix_x4_trans(value, &shared.values[stage][j * 8 + lane % 16][d * 8 + lane / 16 * 8]);
+      const Row<kDim>& row = shared.values[stage][j * 8 + lane % 16];
+      ldmatrix_x4_trans(value, &row.at[d * 8 + lane / 16 * 8]);
       const uint32_t first[2] = {value[0], value[1]}, second[2] = {value[2], value[3]};
       mma_bf16(out[d], w, first);
       mma_bf16(out[d + 1], w, second);
@@ -168,7 +174,7 @@ __device__ void finish_scores(const AttentionArgs& a, const Task& task, const Sh
     }
   };
   if constexpr (kDType != DType::bf16)
-    each([&](float x, int, int token) { return x * shared.key_scales[stage][token]; });
+    each([&](float x, int, int token) { return x * shared.keys[stage][token].scale; });
   if (a.soft_cap > 0 || a.alibi_slopes != nullptr) {
     each([&](float x, int row, int token) {
       return finish_score(a, x, task.slope, begin + token, task.position + row) * kLog2E;
@@ -216,7 +222,7 @@ __device__ void soften(const Shared<kDim>& shared, int stage, float (&scores)[kT
         score = exp2_approx(score - base);
         state.sum[half] += score;
         if constexpr (kDType != DType::bf16)
-          score *= shared.value_scales[stage][j * 8 + lane % 4 * 2 + i];
+          score *= shared.values[stage][j * 8 + lane % 4 * 2 + i].scale;
       }
     }
   }

@@ -249,10 +249,14 @@ class CublasLt final : public Gemm {
     return best;
   }
 
+  // Valid until the next call. Prompts of all lengths have shapes of their own: all are forgotten
+  // when they are too many, which take about 1 KiB each.
   Product& product(const Shape& shape, const Scales& scales = {}) {
+    constexpr size_t kMost = 1024;
     auto found = products_.find(shape);
-    return found != products_.end() ? found->second
-                                    : products_.emplace(shape, plan(shape, scales)).first->second;
+    if (found != products_.end()) return found->second;
+    if (products_.size() == kMost) products_.clear();
+    return products_.emplace(shape, plan(shape, scales)).first->second;
   }
 
   // The library has no way to scale for somebody who does not say by what.

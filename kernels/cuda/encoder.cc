@@ -15,12 +15,7 @@ constexpr uint64_t kAlignment = 256;
 // Takes a lane, or waits for one, and fills its source; gives it back at the end.
 class CudaEncoder::Use {
  public:
-  Use(const CudaEncoder& encoder, const std::byte* source, uint64_t bytes) : encoder_(encoder) {
-    std::unique_lock lock(encoder.mutex_);
-    encoder.freed_.wait(lock, [&] { return !encoder.free_.empty(); });
-    lane_ = encoder.free_.back();
-    encoder.free_.pop_back();
-    lock.unlock();
+  Use(const CudaEncoder& encoder, const std::byte* source, uint64_t bytes) : Use(encoder) {
     check(bytes <= lane_->source.size(), "an encoder's source fits a slot");
     lane_->stream->copy(lane_->source.data(), source, bytes);
   }
@@ -45,13 +40,20 @@ class CudaEncoder::Use {
   }
 
  private:
+  // Takes the lane, which comes back even if it cannot be filled.
+  explicit Use(const CudaEncoder& encoder) : encoder_(encoder) {
+    std::unique_lock lock(encoder.mutex_);
+    encoder.freed_.wait(lock, [&] { return !encoder.free_.empty(); });
+    lane_ = encoder.free_.back();
+    encoder.free_.pop_back();
+  }
   void copy(Result* to, const Result* from) {
     lane_->stream->copy(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
                         sizeof(Result));
   }
 
   const CudaEncoder& encoder_;
-  Lane* lane_;
+  Lane* lane_ = nullptr;
 };
 
 WorkspaceBytes CudaEncoder::bytes(uint64_t slot_bytes) {

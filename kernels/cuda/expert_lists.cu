@@ -10,7 +10,6 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr uint32_t kMostSharedBytes = 96 * 1024;
 constexpr int kMostWarps = 32;
 constexpr int kChoicesOfLane = static_cast<int>(kMostTopK) / 32;
 

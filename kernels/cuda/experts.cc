@@ -174,9 +174,8 @@ int64_t expert_tile_rows(int64_t pairs, int64_t count) {
 
 bool experts_fit(const ExpertWeights& w, int64_t top_k, Compute compute) {
   return compute == Compute::bf16 && top_k <= kMostTopK && w.count <= kMostExperts &&
-         w.activation.kind != Activation::xielu &&
-         (!has_limit(w.activation.kind) || w.second > 0) && format_fits(w.up) &&
-         format_fits(w.down) && has_groups(w.up) == has_groups(w.down);
+         gating_fits(w.activation.kind) && (!has_limit(w.activation.kind) || w.second > 0) &&
+         format_fits(w.up) && format_fits(w.down) && has_groups(w.up) == has_groups(w.down);
 }
 
 uint64_t experts_workspace_bytes(const ExpertNeeds& needs) {

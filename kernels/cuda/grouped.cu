@@ -339,15 +339,14 @@ struct RowCodeArgs {
 __device__ inline uint32_t row_code(const RowCodeArgs& a, const std::byte* row, int input) {
   const int each = a.words.of_word;
   if (a.words.sharing > 1) {
-    const int upper = a.words.sharing - 1 - a.words.place;
-    return static_cast<uint32_t>(row[input]) >> (upper * a.bits) & ((1u << a.bits) - 1);
+    return static_cast<uint32_t>(row[input]) >> a.words.bits_below(a.bits) & ((1u << a.bits) - 1);
   }
   const int64_t bit =
       each > 0 ? int64_t{input / each} * 32 + input % each * a.bits : int64_t{input} * a.bits;
   const int64_t first = bit / 8;
   auto both = static_cast<uint32_t>(row[first]);
   if (first + 1 < a.row_bytes) both |= static_cast<uint32_t>(row[first + 1]) << 8;
-  if (a.words.is_signed) both ^= 0x8080;
+  if (a.words.is_signed) both ^= a.bits == 4 ? 0x8888 : 0x8080;
   if (a.words.high_first) both = (both & 0x0f0f) << 4 | (both >> 4 & 0x0f0f);
   return both >> bit % 8 & ((1u << a.bits) - 1);
 }
@@ -361,7 +360,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) row_codes_kernel(RowCodeA
   uint32_t words[8] = {};
   for (int c = 0; c < kRunCols; ++c) {
     const int col = at * kRunCols + c;
-    uint32_t code = a.words.is_signed ? 0x80 : 0;  // behind the last column
+    uint32_t code = a.words.is_signed ? 1u << (a.bits - 1) : 0;  // behind the last column
     if (col < a.cols) code = row_code(a, from, a.order == nullptr ? col : a.order[col]);
     put_run_code(words, 1, a.bits, c, code);
   }
@@ -371,7 +370,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) row_codes_kernel(RowCodeA
 
 struct RowNumberArgs {
   const std::byte* source;
-  int64_t stride, sharing, flat, source_cols, first_col, source_group;
+  int64_t stride, sharing, flat, across, source_cols, first_col, source_group;
   Outputs output;
   int64_t cols, step;       // of a group; groups from a number to the next
   int64_t each, first_row;  // numbers of a row
@@ -380,7 +379,8 @@ struct RowNumberArgs {
   int64_t zeros_apart;      // words from one of their words to the next
   bool is_signed;
   double factor;
-  bool to_float;
+  bool inverse, to_float;
+  DType stored;
   int64_t to_bytes;
   std::byte* to;
 };
@@ -391,9 +391,10 @@ __device__ inline const std::byte* number_in(const RowNumberArgs& a, int64_t row
     const int64_t first = a.output(row) * a.source_cols + a.first_col;
     return a.source + (first + i * a.step * a.cols) / a.flat * a.source_bytes;
   }
+  const int64_t group = (a.first_col + i * a.step * a.cols) / a.source_group;
+  if (a.across > 0) return a.source + (group * a.across + a.output(row)) * a.source_bytes;
   if (a.sharing == 0) return a.source;
-  return a.source + a.output(row) / a.sharing * a.stride +
-         (a.first_col + i * a.step * a.cols) / a.source_group * a.source_bytes;
+  return a.source + a.output(row) / a.sharing * a.stride + group * a.source_bytes;
 }
 
 __global__ void __launch_bounds__(kElementwiseThreads) row_numbers_kernel(RowNumberArgs a) {
@@ -409,8 +410,9 @@ __global__ void __launch_bounds__(kElementwiseThreads) row_numbers_kernel(RowNum
                                             a.bits, a.output(row) % a.sharing);
     *to = static_cast<std::byte>(zero & mask);
   } else if (a.to_float) {
+    const float number = stored_scale(from, a.stored, nullptr, 0);
     *reinterpret_cast<float*>(to) =
-        static_cast<float>(*reinterpret_cast<const float*>(from) * a.factor);
+        static_cast<float>((a.inverse ? 1.0 / number : number) * a.factor);
   } else {
     for (int64_t b = 0; b < a.to_bytes; ++b) to[b] = from[b];
   }
@@ -442,6 +444,7 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   args.stride = a.source_stride;
   args.sharing = a.sharing;
   args.flat = a.flat;
+  args.across = a.across;
   args.source_cols = a.source_cols;
   args.first_col = a.first_col;
   args.source_group = a.source_group > 0 ? a.source_group : format.scale_cols;
@@ -457,6 +460,8 @@ void encode_rows(const EncodeArgs& a, Stream stream) {
   args.zeros_apart = packed_zeros ? zeros_apart(a) / 4 : 0;
   args.is_signed = a.words.is_signed;
   args.factor = outers && !of_panels ? 1 : a.factor;
+  args.inverse = a.inverse;
+  args.stored = outers ? DType::f32 : a.stored;
   args.to_float = outers || type == DType::f32;
   args.to_bytes = outers ? 4 : dtype_bytes(type);
   args.to = a.to.plane(a.plane);

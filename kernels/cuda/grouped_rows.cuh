@@ -89,10 +89,13 @@ struct Row<GroupedCodes> {
     const int code = run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
     return code_value(p.table, p.values, code);
   }
+  __device__ float base() const { return static_cast<float>(p.zero_base); }
+  __device__ float stored(int g) const {
+    return stored_zero(p.zeros, p.zero_type, first_group + g);
+  }
   __device__ float zero(int g) const {
     if (p.table != CodeTable::integers) return 0;
-    const auto base = static_cast<float>(p.zero_base);
-    return p.zeros == nullptr ? base : stored_zero(p.zeros, p.zero_type, first_group + g) + base;
+    return p.zeros == nullptr ? base() : stored(g) + base();
   }
   __device__ float scale(int g) const {
     float scale = stored_scale(p.scales, p.scale_type, p.scale_values, first_group + g);
@@ -103,10 +106,13 @@ struct Row<GroupedCodes> {
     }
     return p.scale_type == DType::u8 ? scale + p.scale_values[kScaleValues] : scale;
   }
-  __device__ float min(int g) const { return p.adds_zeros ? -zero(g) : scale(g) * zero(g); }
+  __device__ float min(int g) const {
+    return p.adds_zeros ? scale(g) * base() - stored(g) : scale(g) * zero(g);
+  }
   __device__ float value(int c) const {
     const int g = c / p.group_cols;
-    return p.adds_zeros ? code(c) * scale(g) + zero(g) : (code(c) - zero(g)) * scale(g);
+    return p.adds_zeros ? (code(c) - base()) * scale(g) + stored(g)
+                        : (code(c) - zero(g)) * scale(g);
   }
   const Planes& p;
   int64_t row;

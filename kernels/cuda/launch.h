@@ -5,6 +5,10 @@
 
 namespace sluice::cuda {
 
+// Shared memory that a block may have on every GPU of compute capability 8.0 and above (CUDA C++
+// Programming Guide, "Technical Specifications per Compute Capability").
+inline constexpr uint32_t kMostSharedBytes = 99 * 1024;
+
 struct Extent3 {
   uint32_t x = 1, y = 1, z = 1;
 };

@@ -41,8 +41,7 @@ int64_t most_rows(const Weight& w, Compute compute) {
 bool fusion_fits(const Weight& w, int64_t rows, const Fusion& fusion, Compute compute) {
   const bool gated = fusion.width > 0;
   return rows <= kFewRows && takes_fragments(w, compute) &&
-         (!gated ||
-          (fusion.second % kPanelRows == 0 && fusion.activation.kind != Activation::xielu)) &&
+         (!gated || (fusion.second % kPanelRows == 0 && gating_fits(fusion.activation.kind))) &&
          (!fusion.norm || (multiplies_as_they_are(w) && gemv_panels_norms(*fusion.norm, w, rows)));
 }
 

@@ -65,6 +65,11 @@ struct Gating {
   float limit = 0, alpha = 0;  // as of ActivationParams
   float multiplier = 1;
 };
+// Returns whether products compute the activation on the way; what takes values does not, nor
+// softplus, which gates heads alone.
+constexpr bool gating_fits(Activation kind) {
+  return kind != Activation::xielu && kind != Activation::softplus;
+}
 // Returns whether linear_few_rows computes the fusion of so many rows.
 bool fusion_fits(const Weight& w, int64_t rows, const Fusion& fusion, Compute compute);
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,

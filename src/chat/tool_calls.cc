@@ -419,7 +419,7 @@ bool ToolCallParser::read_parameter(Parts& parts) {
   for (size_t at = value.find(kParameter); at != value.npos; at = value.find(kParameter, at + 1)) {
     const std::string_view next = value.substr(at + kParameter.size());
     const std::string key(trim(next.substr(0, next.find('>'))));
-    if (!has_property(key)) continue;
+    if (property(key) == nullptr) continue;
     stop = static_cast<size_t>(value.data() - held_.data()) + at;
     value = value.substr(0, at);
     behind = 0;
@@ -671,16 +671,19 @@ const Json* ToolCallParser::parameters() const {
   return nullptr;
 }
 
-bool ToolCallParser::has_property(std::string_view key) const {
+// The schema of an argument; null: there is none.
+const Json* ToolCallParser::property(std::string_view key) const {
   const Json* schema = parameters();
-  const Json::json_pointer property = Json::json_pointer("/properties") / std::string(key);
-  return schema != nullptr && schema->contains(property);
+  if (schema == nullptr) return nullptr;
+  const auto properties = schema->find("properties");
+  if (properties == schema->end()) return nullptr;
+  const auto found = properties->find(std::string(key));
+  return found == properties->end() ? nullptr : &*found;
 }
 
 SchemaTypes ToolCallParser::types_of(std::string_view key) const {
-  if (!has_property(key)) return {};
-  const Json* schema = parameters();
-  return SchemaTypes::of(schema->at("properties").at(std::string(key)), *schema);
+  const Json* schema = property(key);
+  return schema == nullptr ? SchemaTypes() : SchemaTypes::of(*schema, *parameters());
 }
 
 }  // namespace sluice

@@ -72,7 +72,7 @@ class ToolCallParser {
   void add_json(std::string_view key, std::string_view json);
   SchemaTypes types_of(std::string_view key) const;
   const Json* parameters() const;
-  bool has_property(std::string_view key) const;
+  const Json* property(std::string_view key) const;
 
   CallTags tags_;
   Json tools_;

@@ -453,7 +453,7 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
       "interrupt.\n"
       "Example:\n"
       "  sluice batch MODEL -i requests.jsonl -o responses.jsonl --memory 8GiB");
-  add_model_options(*verb, *o);
+  add_model_options(*verb, *o, stop);
   verb->add_option("-i,--input", o->input, "Run the requests in this file")
       ->type_name("FILE")
       ->required();

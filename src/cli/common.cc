@@ -14,8 +14,9 @@
 #include "src/base/units.h"
 #include "src/cli/help.h"
 #include "src/cli/settings.h"
-#include "src/hub/cache.h"
+#include "src/hub/web_model.h"
 #include "src/load/spill_directory.h"
+#include "src/models/source.h"
 #include "src/ranks/mpi_group.h"
 #include "src/ranks/nccl.h"
 
@@ -74,6 +75,14 @@ std::string_view load_format_of(const std::filesystem::path& model) {
   return container.empty() ? "" : "pt";
 }
 
+// Tells by the config that bitsandbytes has quantized the weights.
+bool is_bitsandbytes(const CommonOptions& o) {
+  const Json config = open_model({o.model_path, {}, o.outside_links()})->config();
+  const auto quantization = config.find("quantization_config");
+  return quantization != config.end() && quantization->is_object() &&
+         quantization->value("quant_method", Json()) == kBitsandbytesFormat;
+}
+
 // Refuses a format that the weights do not have.
 void check_load_format(const CommonOptions& o) {
   if (std::ranges::count(kLoadFormats, o.load_format) == 0)
@@ -85,6 +94,8 @@ void check_load_format(const CommonOptions& o) {
     fail(ErrorKind::usage, "--load-format dummy: {} is not a directory with a config.json",
          io::printable(o.model));
   }
+  if (o.load_format == kRemoteFormat && parse_web_address(o.model)) return;
+  if (o.load_format == kBitsandbytesFormat && is_bitsandbytes(o)) return;
   const std::string_view format = load_format_of(o.model_path);
   if (!format.empty() && format != o.load_format)
     fail(ErrorKind::usage,
@@ -354,16 +365,18 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
 
 }  // namespace
 
-void add_basic_options(CLI::App& verb, CommonOptions& o) {
+void add_basic_options(CLI::App& verb, CommonOptions& o, std::stop_token stop) {
   begin_group(verb, kModelGroup);
   verb.add_option(
           "MODEL", o.model,
           "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), a GGUF file, "
-          "or the name of a model in the Hugging Face cache: ORG/NAME[@REVISION][:TAG]")
+          "the name of a model in the Hugging Face cache, ORG/NAME[@REVISION][:TAG], or the "
+          "address of such a directory or file, https://...")
       ->required();
   verb.add_flag("--allow-outside-links", o.allow_outside_links,
                 "Follow symbolic links that lead out of the model's directory");
-  verb.parse_complete_callback([&o] { o.model_path = find_model(o.model, o.outside_links()); });
+  verb.parse_complete_callback(
+      [&o, stop = std::move(stop)] { o.model_path = find_or_fetch(o, stop); });
   begin_group(verb, kOutputGroup);
   verb.add_flag("--json", o.json, "Print the result as one JSON object");
   verb.add_flag("--quiet", o.quiet, "Print no progress and no summary, only errors");
@@ -386,8 +399,8 @@ void add_device_option(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kOwnGroup);
 }
 
-void add_model_options(CLI::App& verb, CommonOptions& o) {
-  add_basic_options(verb, o);
+void add_model_options(CLI::App& verb, CommonOptions& o, std::stop_token stop) {
+  add_basic_options(verb, o, std::move(stop));
   add_device_option(verb, o);
   add_weight_options(verb, o);
   add_memory_options(verb, o);

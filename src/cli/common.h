@@ -27,15 +27,27 @@ namespace sluice::cli {
 // Values of --load-format, with the names of vLLM and SGLang where they have one.
 inline constexpr std::string_view kDummyFormat = "dummy";      // random weights
 inline constexpr std::string_view kLayeredFormat = "layered";  // one layer after another, as always
-inline constexpr std::array<std::string_view, 10> kLoadFormats{
-    "auto",    "safetensors",   "gguf",         "pt",         "npz",
-    "npcache", "sharded_state", "consolidated", kDummyFormat, kLayeredFormat};
+inline constexpr std::string_view kRemoteFormat = "remote";    // MODEL is an address
+inline constexpr std::string_view kBitsandbytesFormat = "bitsandbytes";  // by the config
+inline constexpr std::array<std::string_view, 12> kLoadFormats{"auto",
+                                                               "safetensors",
+                                                               "gguf",
+                                                               "pt",
+                                                               "npz",
+                                                               "npcache",
+                                                               "sharded_state",
+                                                               "consolidated",
+                                                               kDummyFormat,
+                                                               kLayeredFormat,
+                                                               kBitsandbytesFormat,
+                                                               kRemoteFormat};
 
 // Options as given; model_options() checks them together.
 struct CommonOptions {
   std::string model;                 // as given
   bool allow_outside_links = false;  // in its directory
   bool pull = false;                 // fetch it where it is missing
+  bool texts_only = false;           // the verb reads no weights
   std::filesystem::path model_path;  // where it is (find_model), once the line has been parsed
   std::vector<std::string> mirrors;
   std::string device = "cpu";
@@ -80,8 +92,11 @@ struct CommonOptions {
   }
 };
 
+// Returns where MODEL is (find_model), fetched first where it is an address and not here.
+std::filesystem::path find_or_fetch(const CommonOptions& options, const std::stop_token& stop);
+
 // MODEL, --allow-outside-links, --json, --quiet, --log-level.
-void add_basic_options(CLI::App& verb, CommonOptions& options);
+void add_basic_options(CLI::App& verb, CommonOptions& options, std::stop_token stop = {});
 // Adds --device; opens its backend: null for the CPU, whose threads are a Machine's. Error(usage)
 // for an unknown name, and where there is no such GPU.
 void add_device_option(CLI::App& verb, CommonOptions& options);
@@ -92,7 +107,7 @@ void add_pull_option(CLI::App& verb, CommonOptions& options, std::stop_token sto
                      const std::optional<std::string>* draft = nullptr);
 // All of these and everything about memory, loading and computing.
 // Each leaves the verb at its own group of options.
-void add_model_options(CLI::App& verb, CommonOptions& options);
+void add_model_options(CLI::App& verb, CommonOptions& options, std::stop_token stop = {});
 
 void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.

@@ -87,7 +87,7 @@ ReadConfig read_config(const ConvertOptions& o) {
          o.model);
   ReadConfig config{directory_of(o).read(kConfig, kMostConfigBytes)};
   const Json settled = settled_config(o, config.text);
-  config.is_hub = !is_mlx(settled);
+  config.is_hub = !is_mlx(settled) && !lies_as_mlx(io::open_checkpoint(directory_of(o)));
   config.is_quantized = is_quantized(settled);
   return config;
 }

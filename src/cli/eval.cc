@@ -68,7 +68,7 @@ void define_eval(CLI::App& app, std::stop_token stop) {
       "after the first is predicted from the tokens before it.\n"
       "Example:\n"
       "  sluice eval MODEL --text validation.txt --quantization fp8 --json");
-  add_model_options(*verb, *o);
+  add_model_options(*verb, *o, stop);
   verb->add_option("--text", o->text, "Read the text from this file; - for standard input")
       ->required();
   verb->callback([o, stop] { on_ranks(*o, stop, true, [&] { run(*o, stop); }); });

@@ -94,7 +94,7 @@ void define_inspect(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<CommonOptions>();
   CLI::App* verb = app.add_subcommand("inspect", "List tensors, units and bindings");
   verb->footer("Example:\n  sluice inspect MODEL --json");
-  add_model_options(*verb, *o);
+  add_model_options(*verb, *o, stop);
   verb->callback([o, stop] { run(*o, stop); });
 }
 

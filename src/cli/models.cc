@@ -11,6 +11,7 @@
 #include "src/cli/verbs.h"
 #include "src/hub/cache.h"
 #include "src/hub/pull.h"
+#include "src/hub/web_model.h"
 
 namespace sluice::cli {
 namespace {
@@ -59,7 +60,9 @@ Json model_json(const CachedModel& model) {
           {"state", state_of(model)},        {"missing", model.missing}};
 }
 
-CachedModel fetch(const ModelVerbOptions& o, const std::stop_token& stop) {
+// Does `work` with a display of its progress.
+template <class Work>
+auto fetch_shown(bool quiet, Work work) {
   const std::string_view offline = environment("HF_HUB_OFFLINE");
   if (offline == "1" || offline == "true")
     fail(ErrorKind::usage, "HF_HUB_OFFLINE is set, which forbids fetching; unset it");
@@ -70,19 +73,37 @@ CachedModel fetch(const ModelVerbOptions& o, const std::stop_token& stop) {
                                  .parts = "file",
                                  .parts_done = &progress.files_done,
                                  .parts_total = &progress.files_total},
-                                o.quiet);
-  return pull({.name = named(o.name),
-               .cache = cache_directory(),
-               .endpoint = hub_endpoint(),
-               .token = hub_token(),
-               .include = o.include,
-               .exclude = o.exclude,
-               .connections = o.connections},
-              progress, stop);
+                                quiet);
+  return work(progress);
+}
+
+CachedModel fetch(const ModelVerbOptions& o, const std::stop_token& stop) {
+  return fetch_shown(o.quiet, [&](PullProgress& progress) {
+    return pull({.name = named(o.name),
+                 .cache = cache_directory(),
+                 .endpoint = hub_endpoint(),
+                 .token = hub_token(),
+                 .include = o.include,
+                 .exclude = o.exclude,
+                 .connections = o.connections},
+                progress, stop);
+  });
+}
+
+std::filesystem::path fetch(const WebAddress& address, bool quiet, const std::stop_token& stop) {
+  return fetch_shown(
+      quiet, [&](PullProgress& progress) { return fetch_web_model(address, progress, stop); });
 }
 
 void run_pull(const ModelVerbOptions& o, const std::stop_token& stop) {
   if (o.quiet) log::set_level(log::Level::error);
+  if (const std::optional<WebAddress> address = parse_web_address(o.name)) {
+    if (!o.include.empty() || !o.exclude.empty())
+      fail(ErrorKind::usage, "--include and --exclude are of the hub's models; leave them out");
+    const std::string path = fetch(*address, o.quiet, stop).string();
+    if (o.json) return print_json({{"name", address->text()}, {"path", path}});
+    return print(fmt::format("{}  {}\n", address->text(), path));
+  }
   const CachedModel model = fetch(o, stop);
   if (o.json) return print_json(model_json(model));
   print(fmt::format("{}  {}  {}\n", model.name.text(), format_size(model.bytes),
@@ -125,10 +146,12 @@ void run_show(const ModelVerbOptions& o) {
 }
 
 void run_rm(const ModelVerbOptions& o) {
-  const CachedModel model = cached(o.name);
-  const uint64_t bytes = remove_cached(cache_directory(), model.name);
-  if (o.json) return print_json({{"name", model.name.repository()}, {"removed_bytes", bytes}});
-  print(fmt::format("removed {}, {}\n", model.name.repository(), format_size(bytes)));
+  const std::optional<WebAddress> address = parse_web_address(o.name);
+  const std::string name = address ? address->text() : cached(o.name).name.repository();
+  const uint64_t bytes =
+      address ? remove_web_model(*address) : remove_cached(cache_directory(), named(o.name));
+  if (o.json) return print_json({{"name", name}, {"removed_bytes", bytes}});
+  print(fmt::format("removed {}, {}\n", name, format_size(bytes)));
 }
 
 CLI::App* define(CLI::App& app, const char* name, const char* description, const char* footer,
@@ -136,15 +159,19 @@ CLI::App* define(CLI::App& app, const char* name, const char* description, const
   CLI::App* verb = app.add_subcommand(name, description);
   verb->footer(footer);
   if (takes_name)
-    verb->add_option("NAME", o->name, "The model: ORG/NAME[@REVISION][:TAG]")->required();
+    verb->add_option("NAME", o->name,
+                     "The model: ORG/NAME[@REVISION][:TAG], or for pull and rm an address")
+        ->required();
   verb->add_flag("--json", o->json, "Print the result as one JSON object");
   return verb;
 }
 
-// Returns whether a name of the hub stands for nothing that is here as a whole.
+// Returns whether a name of the hub or an address stands for nothing that is here as a whole.
 bool is_missing(const std::string& model, io::OutsideLinks links) {
   std::error_code ignored;
-  if (std::filesystem::exists(model, ignored) || !parse_hub_name(model)) return false;
+  if (std::filesystem::exists(model, ignored)) return false;
+  if (const auto address = parse_web_address(model)) return !find_web_model(*address);
+  if (!parse_hub_name(model)) return false;
   try {
     find_model(model, links);
     return false;
@@ -156,6 +183,10 @@ bool is_missing(const std::string& model, io::OutsideLinks links) {
 
 void fetch_missing(const std::string& model, const CommonOptions& o, const std::stop_token& stop) {
   if (!is_missing(model, o.outside_links())) return;
+  if (const auto address = parse_web_address(model)) {
+    fetch(*address, o.quiet, stop);
+    return;
+  }
   ModelVerbOptions wanted;
   wanted.name = model;
   wanted.quiet = o.quiet;
@@ -163,6 +194,13 @@ void fetch_missing(const std::string& model, const CommonOptions& o, const std::
 }
 
 }  // namespace
+
+std::filesystem::path find_or_fetch(const CommonOptions& o, const std::stop_token& stop) {
+  if (parse_web_address(o.model)) fetch_missing(o.model, o, stop);
+  const bool weights = !o.texts_only && o.load_format != kDummyFormat;
+  return find_model(o.model, o.outside_links(),
+                    weights ? ModelParts::all : ModelParts::without_weights);
+}
 
 void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop,
                      const std::optional<std::string>* draft) {
@@ -175,7 +213,7 @@ void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop,
             "does");
   verb.parse_complete_callback([&o, draft, stop = std::move(stop)] {
     if (o.pull) fetch_missing(o.model, o, stop);
-    o.model_path = find_model(o.model, o.outside_links());
+    o.model_path = find_or_fetch(o, stop);
     if (o.pull && draft != nullptr && *draft) fetch_missing(**draft, o, stop);
   });
   begin_group(verb, kOwnGroup);

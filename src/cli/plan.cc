@@ -502,7 +502,7 @@ void define_plan(CLI::App& app, std::stop_token stop) {
       "  sluice plan MODEL --memory 8GiB\n"
       "  sluice plan MODEL --quantization fp8 --json\n"
       "  sluice plan MODEL --rank-memory 24GiB,24GiB,8GiB --rank-link 1.2GB --rank-latency 50");
-  add_model_options(*verb, *o);
+  add_model_options(*verb, *o, stop);
   verb->add_option("--prompt-tokens", o->prompt_tokens, "Plan for a prompt of this many tokens")
       ->check(CLI::Range(int64_t{1}, kMaxPositions));
   verb->add_option("-n,--max-tokens", o->max_tokens, "Plan for this many generated tokens")

@@ -69,7 +69,8 @@ void define_render(CLI::App& app, std::stop_token stop) {
       "'{\"enable_thinking\": false}'\n"
       "  sluice render MODEL --jsonl chats.jsonl           lines {\"messages\": ..., "
       "\"add_generation_prompt\": true, \"variables\": {}}");
-  add_basic_options(*verb, *o);
+  o->texts_only = true;
+  add_basic_options(*verb, *o, stop);
   add_chat_options(*verb, o->chat);
   verb->add_option("--jsonl", o->jsonl,
                    "Answer each line of this file, a JSON request; - for standard input")

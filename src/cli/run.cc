@@ -326,7 +326,7 @@ void define_chat(CLI::App& app, SignalWatch& signals) {
       "Examples:\n"
       "  sluice chat MODEL\n"
       "  sluice chat ORG/NAME --memory 6GiB --quantization fp8");
-  add_model_options(*verb, *o);
+  add_model_options(*verb, *o, signals.token());
   add_pull_option(*verb, *o, signals.token(), &o->generation.draft_model);
   add_template_options(*verb, o->chat);
   add_conversation_options(*verb, *o);
@@ -347,7 +347,7 @@ void define_run(CLI::App& app, SignalWatch& signals) {
       "  sluice run MODEL --chat\n"
       "  sluice run MODEL --token-ids 1,15043 -n 16 --json\n"
       "  sluice run BIG -p \"Once upon a time\" --memory 6GiB --draft-model SMALL");
-  add_model_options(*verb, *o);
+  add_model_options(*verb, *o, signals.token());
   verb->add_option("TEXT", o->text,
                    "Continue this text; without one, and without an option that gives one, "
                    "continue what is piped in");

@@ -24,6 +24,7 @@
 #include "src/cli/verbs.h"
 #include "src/engine/engine_loop.h"
 #include "src/engine/sampling_defaults.h"
+#include "src/hub/web_model.h"
 #include "src/memory/buffer.h"
 #include "src/serve/access.h"
 #include "src/serve/http/server.h"
@@ -116,8 +117,10 @@ HttpOptions http_options(const ServeOptions& o) {
 // The directory's name, unless others are given; or the model's name.
 std::vector<std::string> names_of(const ServeOptions& o) {
   if (!o.names.empty()) return o.names;
-  if (o.model_path != o.model) return {o.model};  // a name of the hub
-  const std::filesystem::path path = std::filesystem::absolute(o.model).lexically_normal();
+  const std::optional<WebAddress> address = parse_web_address(o.model);
+  if (o.model_path != o.model && !address) return {o.model};  // a name of the hub
+  const std::filesystem::path path =
+      std::filesystem::absolute(address ? address->text() : o.model).lexically_normal();
   const std::filesystem::path last = path.has_filename() ? path : path.parent_path();
   return {last.filename().string()};
 }
@@ -427,7 +430,7 @@ void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
   begin_group(*verb, kOwnGroup);
   add_network_options(*verb, *o);
   add_limit_options(*verb, *o);
-  add_model_options(*verb, *o);
+  add_model_options(*verb, *o, stop);
   add_pull_option(*verb, *o, stop);
   verb->callback([o, stop, &shrink] { on_ranks(*o, stop, false, [&] { run(*o, stop, shrink); }); });
 }

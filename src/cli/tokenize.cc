@@ -148,7 +148,8 @@ void define_tokenize(CLI::App& app, std::stop_token stop) {
       "  sluice tokenize MODEL --text \"Hello, world\"\n"
       "  sluice tokenize MODEL --jsonl requests.jsonl      lines {\"text\": ..., "
       "\"add_special_tokens\": true}");
-  add_basic_options(*verb, *o);
+  o->texts_only = true;
+  add_basic_options(*verb, *o, stop);
   verb->add_option("--text", o->text, "Tokenize this text");
   verb->add_option("--file", o->file, "Tokenize the text in this file; - for standard input")
       ->type_name("FILE");
@@ -168,7 +169,8 @@ void define_detokenize(CLI::App& app, std::stop_token stop) {
       "  sluice detokenize MODEL --ids 1,15043,29892\n"
       "  sluice detokenize MODEL --jsonl requests.jsonl    lines {\"ids\": [...], "
       "\"skip_special_tokens\": false}");
-  add_basic_options(*verb, *o);
+  o->texts_only = true;
+  add_basic_options(*verb, *o, stop);
   verb->add_option("--ids", o->ids, "Decode these token ids: 1,2,3");
   verb->add_option("--jsonl", o->jsonl,
                    "Answer each line of this file, a JSON request; - for standard input")

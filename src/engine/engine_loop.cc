@@ -309,8 +309,14 @@ void EngineLoop::do_task(const ModelTask& task) {
       return end_engine();
     case ModelTask::Kind::wake:
       if (engine_) return;
-      model_.reload(stop_);
-      return start_engine();
+      follow_limits(model_, shrink_, followed_);  // that came while it slept
+      try {
+        model_.reload(stop_);
+        return start_engine();
+      } catch (...) {
+        end_engine();
+        throw;
+      }
     case ModelTask::Kind::exchange:
       if (!engine_) fail(ErrorKind::usage, "{}", kSleeps);
       try {

@@ -116,7 +116,7 @@ void LoadedModel::shrink(uint64_t budget) {
   }
   const uint64_t before = memory_plan().weights;
   past_peak_ = predicted_peak();
-  weights_.shrink(next);
+  if (weights_.filled()) weights_.shrink(next);
   placed_ = std::move(next);
   if (!planner_.is_beside()) machine_.hold_process(*placed_);
   machine_.follow_budget();

@@ -59,8 +59,8 @@ class LoadedModel {
   // 0: there were none. (A load remembers its own.)
   void learn_pass(double seconds);
 
-  // Between steps: evicts weights to go on within a smaller budget. A budget that is too small is
-  // met as closely as possible, with a warning.
+  // Between steps: evicts weights to go on within a smaller budget; reload() loads as many. A
+  // budget that is too small is met as closely as possible, with a warning.
   void shrink(uint64_t budget);
   // Shrinks where the cgroup's limit has been lowered since the last call.
   void follow_cgroup();

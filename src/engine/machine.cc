@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/base/units.h"
 
 namespace sluice {
@@ -85,6 +86,16 @@ void Machine::reserve_device() {
   if (device_reserved_) return;
   backend_->device().reserve(device_peak_);
   device_reserved_ = true;
+}
+
+void Machine::free_device() {
+  if (!device_reserved_ || ledger_.used(Place::device) > 0) return;
+  try {
+    backend_->device().reserve(0);
+  } catch (const Error& e) {  // a broken device gives nothing back
+    log::warning("{}", e.what());
+  }
+  device_reserved_ = false;
 }
 
 std::optional<uint64_t> Machine::lowered_limit() {

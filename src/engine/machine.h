@@ -61,7 +61,8 @@ class Machine {
   void hold_input(std::string_view what, uint64_t bytes);
   // Takes the device's memory for all that is placed, once, before the first load.
   void reserve_device();
-  void free_device() { device_reserved_ = false; }
+  // Gives it back, unless a draft model is still there.
+  void free_device();
 
  private:
   void set_device_budget(const ModelOptions& options);

@@ -33,13 +33,13 @@ bool Scheduler::fits(int64_t tokens, int64_t sequences) const {
 }
 
 void Scheduler::add(Job& job) {
-  job.order = {arrivals_ + job.priority * kArrivalsAPriority, arrivals_};
+  job.order = {arrivals_ + job.priority * kArrivalsAPriority, arrivals_, arrivals_};
   ++arrivals_;
   waiting_.emplace(job.order, &job);
 }
 
 void Scheduler::add_fork(Job& job, const Job& of) {
-  job.order = {of.order.first, arrivals_++};
+  job.order = {of.order[0], of.order[1], arrivals_++};
   bool room = running_.contains(of.order) && std::ssize(running_) < limits_.sequences;
   if (!room) job.sequence.suspend();
   (room ? running_ : waiting_).emplace(job.order, &job);

@@ -12,6 +12,7 @@
 // their restore has begun, unless there is nothing else to do.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -37,8 +38,11 @@ struct Job {
   int64_t findable = INT64_MAX;
   int64_t found = -1;  // tokens found as a prefix when it began; -1: it has not begun
 
-  // The scheduler's order. Later ones wait first, and are preempted first.
-  std::pair<int64_t, int64_t> order;
+  // The scheduler's order: the arrival with its priority, the arrival, and a fork's own. Later ones
+  // wait first, and are preempted first. Forks of one job follow one another: else one could wait
+  // for blocks of a later job that waits for its own fork.
+  using Order = std::array<int64_t, 3>;
+  Order order = {};
 };
 
 // The next `rows` tokens of a job: of its ids and, after their last, of its draft tokens.
@@ -85,7 +89,7 @@ class Scheduler {
   int64_t prefix_tokens() const { return prefix_tokens_; }
 
  private:
-  using Queue = std::map<std::pair<int64_t, int64_t>, Job*>;
+  using Queue = std::map<Job::Order, Job*>;
 
   bool arrive_late(std::span<const BlockCopy> copies) const;
   bool room_in_step() const;

@@ -34,10 +34,22 @@ void check_plain(const JsonFields& q) {
          sparsity.where(), io::printable(format));
 }
 
+bool is_compressed(const JsonFields& q) {
+  return q.string_or("quant_method", "") == "compressed-tensors";
+}
+
 }  // namespace
 
+bool has_plain_compressed_weights(const JsonFields& q) {
+  if (!is_compressed(q)) return false;
+  check_plain(q);
+  const bool only_kv_cache = q.has("kv_cache_scheme") && q.has("config_groups") &&
+                             q.raw("config_groups").is_object() && q.raw("config_groups").empty();
+  return only_kv_cache || q.string_or("format", "") == "dense";
+}
+
 bool has_compressed_format(const JsonFields& q, std::initializer_list<std::string_view> formats) {
-  if (q.string_or("quant_method", "") != "compressed-tensors") return false;
+  if (!is_compressed(q)) return false;
   const auto is_one = [&](const JsonFields& fields) {
     return std::ranges::find(formats, fields.string_or("format", "")) != formats.end();
   };

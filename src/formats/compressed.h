@@ -16,6 +16,10 @@ namespace sluice {
 bool has_compressed_format(const JsonFields& quantization,
                            std::initializer_list<std::string_view> formats);
 
+// Returns whether compressed-tensors says that weights are plain: a checkpoint may have scales of
+// the KV cache beside them. Error(refused) as above.
+bool has_plain_compressed_weights(const JsonFields& quantization);
+
 // Inputs that share a scale, and sizes of codes, as groups of modules have them.
 std::vector<int64_t> compressed_group_sizes(const JsonFields& quantization);
 std::vector<int64_t> compressed_bits(const JsonFields& quantization);

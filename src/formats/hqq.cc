@@ -115,6 +115,7 @@ std::shared_ptr<StoredMatrix> Hqq::describe(const io::StoredTensor& codes,
   StoredPlane plane{.tensor = &codes};
   if (bits < 8) plane.slice_outputs = outputs * bits / 8;
   plane.words.sharing = 8 / bits;
+  plane.words.high_first = bits < 8;
   matrix->planes = {
       plane, {.plane = Plane::scales, .tensor = scales}, {.plane = Plane::zeros, .tensor = zeros}};
   WeightFormat kept{.dtype = DType::u8, .scales = ScaleKind::grouped};

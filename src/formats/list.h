@@ -6,12 +6,13 @@
 namespace sluice {
 
 extern const FormatKind kGptqFormat, kAwqFormat, kPackedIntsFormat, kEightBitIntsFormat,
-    kBitsAndBytesFormat, kMlxFormat, kTorchAoFormat, kHqqFormat, kNvfp4Format, kMxfp4Format,
-    kMxfp8Format, kFp8Format, kBlocksFormat, kPlainFormat;
+    kBitsAndBytesFormat, kTernaryFormat, kStaticRangeFormat, kMlxFormat, kTorchAoFormat, kHqqFormat,
+    kNvfp4Format, kMxfp4Format, kMxfp8Format, kFp8Format, kBlocksFormat, kPlainFormat;
 
 inline constexpr const FormatKind* kStoredFormats[] = {
-    &kGptqFormat,  &kAwqFormat,     &kPackedIntsFormat, &kEightBitIntsFormat, &kBitsAndBytesFormat,
-    &kMlxFormat,   &kTorchAoFormat, &kHqqFormat,        &kNvfp4Format,        &kMxfp4Format,
-    &kMxfp8Format, &kFp8Format,     &kBlocksFormat,     &kPlainFormat};
+    &kGptqFormat,         &kAwqFormat,     &kPackedIntsFormat,  &kEightBitIntsFormat,
+    &kBitsAndBytesFormat, &kTernaryFormat, &kStaticRangeFormat, &kMlxFormat,
+    &kTorchAoFormat,      &kHqqFormat,     &kNvfp4Format,       &kMxfp4Format,
+    &kMxfp8Format,        &kFp8Format,     &kBlocksFormat,      &kPlainFormat};
 
 }  // namespace sluice

@@ -11,8 +11,9 @@
 //   mxfp8   the same with E4M3 codes
 //   nvfp4   U8 scales are E4M3 for 16 inputs each, codes E2M1; with a global_scale, F32, one for
 //           each matrix, a scale is multiplied by it / (448 * 6)
-// Modules that are not quantized have a weight of floats; that of a convolution is [channels,
-// width, 1]. Settings of single modules in config.json say what the shapes of their tensors do.
+// transformers writes the mode affine ("metal") with the name qbiases.
+// Modules that are not quantized have a weight of floats. Settings of single modules in config.json
+// say what the shapes of their tensors do.
 #include <algorithm>
 #include <array>
 
@@ -27,7 +28,10 @@ constexpr std::array<std::string_view, 4> kModes{"affine", "mxfp4", "mxfp8", "nv
 
 constexpr double kOfGlobalScale = 1.0 / (448 * 6);
 
-bool names_mlx(const JsonFields& q) { return q.string_or("quant_method", "") == "mlx"; }
+bool names_metal(const JsonFields& q) { return q.string_or("quant_method", "") == "metal"; }
+bool names_mlx(const JsonFields& q) {
+  return names_metal(q) || q.string_or("quant_method", "") == "mlx";
+}
 
 // A form as the shapes and types of a matrix's tensors tell it.
 struct MlxForm {
@@ -58,20 +62,19 @@ WeightFormat format_of(const MlxForm& form, DType scales) {
 
 class Mlx final : public StoredFormat {
  public:
-  explicit Mlx(const io::CheckpointIndex& index) : index_(index) {}
+  Mlx(std::string_view biases, const io::CheckpointIndex& index) : biases_(biases), index_(index) {}
 
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
-    if (piece.vector) return is_convolution(codes.shape);
-    return !piece.view.transposed && codes.dtype == DType::u32 &&
+    return !piece.vector && !piece.view.transposed && codes.dtype == DType::u32 &&
            index_.find(stem_of(piece.source) + ".scales") != nullptr;
   }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
-    if (wanted.piece.vector) return convolution(codes, wanted, tensors);
     const std::string stem = stem_of(codes.name);
     const io::StoredTensor& scales = *tensors.find(stem + ".scales");
-    for (const char* beside : {".scales", ".biases"}) tensors.claim(stem + beside);
+    for (const std::string_view beside : {std::string_view(".scales"), biases_})
+      tensors.claim(stem + std::string(beside));
     const int64_t inputs = wanted.piece.cols;
     const auto form = form_of(codes, scales, inputs);
     if (!form) {
@@ -95,8 +98,8 @@ class Mlx final : public StoredFormat {
         {.plane = Plane::codes, .tensor = get(codes.name, inputs * form->bits / 32, DType::u32)},
         {.plane = Plane::scales, .tensor = get(scales.name, groups, scales.dtype)}};
     if (form->affine)
-      matrix->planes.push_back(
-          {.plane = Plane::zeros, .tensor = get(stem + ".biases", groups, scales.dtype)});
+      matrix->planes.push_back({.plane = Plane::zeros,
+                                .tensor = get(stem + std::string(biases_), groups, scales.dtype)});
     const std::string global = stem + ".global_scale";
     const bool has_global = form->group == 16 && tensors.find(global) != nullptr;
     if (has_global) {
@@ -116,23 +119,6 @@ class Mlx final : public StoredFormat {
   }
 
  private:
-  static bool is_convolution(const Shape& shape) {
-    return shape.size() == 3 && shape[1] != 1 && shape[2] == 1;
-  }
-  static std::shared_ptr<StoredMatrix> convolution(const io::StoredTensor& stored,
-                                                   const WantedMatrix& wanted,
-                                                   MatrixTensors& tensors) {
-    if (!is_float_weight(stored.dtype) || stored.shape.elements() != wanted.shape.elements()) {
-      tensors.fault(fmt::format("{} is {} {}, but {} asks for floats of shape {}", stored.name,
-                                dtype_name(stored.dtype), stored.shape.str(), wanted.asked_from,
-                                wanted.shape.str()));
-      return nullptr;
-    }
-    auto matrix = std::make_shared<StoredMatrix>();
-    matrix->planes.emplace_back();
-    return matrix;
-  }
-
   // nullopt: MLX has no such form.
   static std::optional<MlxForm> form_of(const io::StoredTensor& codes,
                                         const io::StoredTensor& scales, int64_t inputs) {
@@ -149,6 +135,7 @@ class Mlx final : public StoredFormat {
     return form;
   }
 
+  std::string_view biases_;
   const io::CheckpointIndex& index_;
 };
 
@@ -167,7 +154,7 @@ std::unique_ptr<StoredFormat> open_mlx(const Json& config, const io::CheckpointI
   const std::optional<JsonFields> q = quantization_fields(config);
   if (!q || !names_mlx(*q)) return nullptr;
   check_settings(*q);
-  return std::make_unique<Mlx>(index);
+  return std::make_unique<Mlx>(names_metal(*q) ? ".qbiases" : ".biases", index);
 }
 
 }  // namespace

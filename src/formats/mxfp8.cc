@@ -1,7 +1,8 @@
 // MXFP8: E4M3 codes, and a power of two (E8M0) for each 32 inputs. A linear layer of
-// compressed-tensors ("mxfp8-quantized") and of ModelOpt ("MXFP8") is
+// compressed-tensors ("mxfp8-quantized"), of ModelOpt ("MXFP8") and of MiniMax ("mxfp8") is
 //   weight        F8_E4M3 [outputs, inputs]
-//   weight_scale  U8 [outputs, inputs / 32]
+//   weight_scale  U8 [outputs, inputs / 32]; also weight_scale_inv
+// and a stack of experts has one more dimension in front.
 #include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/formats/compressed.h"
@@ -13,9 +14,10 @@ namespace {
 constexpr int64_t kMxfp8Group = 32;  // inputs
 
 bool names_mxfp8(const JsonFields& q) {
-  if (q.string_or("quant_method", "") == "modelopt")
-    return q.string_or("quant_algo", "") == "MXFP8";
-  return has_compressed_format(q, {"mxfp8-quantized"});
+  const std::string method = q.string_or("quant_method", ""),
+                    algorithm = q.string_or("quant_algo", "");
+  if (method == "modelopt") return algorithm == "MXFP8" || algorithm == "MIXED_PRECISION";
+  return method == "mxfp8" || has_compressed_format(q, {"mxfp8-quantized"});
 }
 
 class Mxfp8 final : public StoredFormat {
@@ -23,10 +25,9 @@ class Mxfp8 final : public StoredFormat {
   explicit Mxfp8(const io::CheckpointIndex& index) : index_(index) {}
 
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
-    if (piece.vector || piece.view.transposed || piece.view.index) return false;
-    const io::StoredTensor* scales = index_.find(piece.source + "_scale");
-    return codes.dtype == DType::f8_e4m3 && scales != nullptr &&
-           (scales->dtype == DType::u8 || scales->dtype == DType::f8_e8m0);
+    if (piece.vector || piece.view.transposed) return false;
+    const io::StoredTensor* scales = index_.find(scales_name(piece.source));
+    return codes.dtype == DType::f8_e4m3 && scales != nullptr && has_powers(*scales);
   }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
@@ -40,8 +41,12 @@ class Mxfp8 final : public StoredFormat {
     }
     const std::string input_scale = stem_of(codes.name) + ".input_scale";
     if (tensors.find(input_scale) != nullptr) tensors.claim(input_scale);
-    const auto* scales = tensors.get(codes.name + "_scale", {wanted.outputs, inputs / kMxfp8Group},
-                                     {DType::u8, DType::f8_e8m0}, "MXFP8's scales");
+    Shape groups;
+    if (wanted.piece.view.index) groups.push_back(wanted.shape[0]);
+    groups.push_back(wanted.outputs);
+    groups.push_back(inputs / kMxfp8Group);
+    const auto* scales =
+        tensors.get(scales_name(codes.name), groups, {DType::u8, DType::f8_e8m0}, "MXFP8's scales");
     if (scales == nullptr) return nullptr;
     auto matrix = std::make_shared<StoredMatrix>();
     matrix->planes.resize(2);
@@ -57,6 +62,14 @@ class Mxfp8 final : public StoredFormat {
   }
 
  private:
+  // Bytes beside FP8's scales of blocks, which may be powers of two as well.
+  static bool has_powers(const io::StoredTensor& scales) {
+    return scales.dtype == DType::u8 || scales.dtype == DType::f8_e8m0;
+  }
+  std::string scales_name(const std::string& weight) const {
+    return weight + (index_.find(weight + "_scale_inv") != nullptr ? "_scale_inv" : "_scale");
+  }
+
   const io::CheckpointIndex& index_;
 };
 

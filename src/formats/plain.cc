@@ -1,16 +1,17 @@
 // Elements as they are, which a scheme may quantize while they are read. The last of the formats:
 // it claims what no other does.
 #include "src/base/error.h"
+#include "src/formats/compressed.h"
 #include "src/formats/list.h"
 
 namespace sluice {
 namespace {
 
-// A convolution's [channels, 1, width] is a matrix, or the vector of its elements, a number without
-// dimensions a vector of one, and [1, n] a vector of n. Matrices of a stack may lie below one
-// another in one [all their rows, cols] (DBRX).
+// A convolution's [channels, 1, width], or MLX's [channels, width, 1], is a matrix, or the vector
+// of its elements, a number without dimensions a vector of one, and [1, n] a vector of n. Matrices
+// of a stack may lie below one another in one [all their rows, cols] (DBRX).
 bool has_shape(const Shape& stored, const Shape& expected) {
-  const bool convolution = stored.size() == 3 && stored[1] == 1;
+  const bool convolution = stored.size() == 3 && (stored[1] == 1 || stored[2] == 1);
   const bool one_row = stored.size() == 2 && stored[0] == 1;
   if ((convolution || one_row) && expected.size() == 1) return stored.elements() == expected[0];
   if (expected.size() == 3 && stored == Shape{expected[0] * expected[1], expected[2]}) return true;
@@ -66,6 +67,6 @@ std::unique_ptr<StoredFormat> open_plain(const Json&, const io::CheckpointIndex&
 
 }  // namespace
 
-const FormatKind kPlainFormat{.open = open_plain};
+const FormatKind kPlainFormat{.is_named = has_plain_compressed_weights, .open = open_plain};
 
 }  // namespace sluice

@@ -19,7 +19,8 @@ std::string text_of(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// ModelOpt's own file. Without an algorithm it quantizes the KV cache only.
+// ModelOpt's own file, which config.json may have, too. Without an algorithm it quantizes the KV
+// cache only.
 std::optional<Json> of_modelopt(const Json& file) {
   if (!file.is_object() || !is_filled(file, "quantization")) return std::nullopt;
   Json quantization = file["quantization"];
@@ -67,17 +68,37 @@ Json of_mlx(const Json& config) {
   return quantization;
 }
 
+// Floats of AutoRound, which lie as those of compressed-tensors or of FP8.
+void settle_auto_round_floats(Json& q, std::string_view type) {
+  if (type == "fp") {
+    q[kMethod] = "fp8";
+  } else if (type.starts_with("mx_fp") || type.starts_with("nv_fp")) {
+    q[kMethod] = "compressed-tensors";
+    q["config_groups"] = Json::object();
+    for (const char* format : {"mxfp4-pack-quantized", "mxfp8-quantized", "nvfp4-pack-quantized"})
+      q["config_groups"][format] = {{"format", format}};
+  }
+}
+
 // AutoRound names the packing, or in its first versions who multiplies what is packed so.
 void settle_auto_round(Json& q) {
+  constexpr const char* kPacking = "packing_format";
   q[kMethod] = "auto-round";
-  std::string packing = text_of(q, "packing_format");
+  for (const std::string rotation : {"rotation_config", "spinquant_config"}) {
+    if (!is_filled(q, rotation.c_str())) continue;
+    q[kPacking] = text_of(q, kPacking) + " and " + rotation;  // of activations, too: none is read
+    return;
+  }
+  const std::string type = text_of(q, "data_type");
+  if (!type.empty() && !type.starts_with("int")) return settle_auto_round_floats(q, type);
+  std::string packing = text_of(q, kPacking);
   if (packing.empty()) packing = text_of(q, "backend");
   if (packing.find("awq") != std::string::npos) {
-    q["packing_format"] = "auto_round:auto_awq";
+    q[kPacking] = "auto_round:auto_awq";
   } else if (packing.empty() || packing == "auto" || packing == "auto_round" ||
              packing.find("gptq") != std::string::npos ||
              packing.find("exllama") != std::string::npos) {
-    q["packing_format"] = "auto_round:auto_gptq";
+    q[kPacking] = "auto_round:auto_gptq";
   }
 }
 
@@ -112,6 +133,9 @@ void settle_quantization_config(Json& config,
   if (has_mlx(config)) config[kKey] = of_mlx(config);
   if (!is_filled(config, kKey) && is_filled(config, kOfCompressor))
     config[kKey] = config[kOfCompressor];
+  if (is_filled(config, kKey)) {
+    if (auto found = of_modelopt(config[kKey])) config[kKey] = *std::move(found);
+  }
   if (!config.contains(kKey) || config[kKey].is_null()) {
     const bool inner = is_filled(config, "text_config") && is_filled(config["text_config"], kKey);
     std::optional<Json> found = inner ? std::nullopt : of_files(read);

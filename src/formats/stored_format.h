@@ -36,8 +36,12 @@ struct StoredPlane {
   // 0: rows have their own. `row_bytes` are those of row_outputs outputs; 0: all are alike.
   int64_t flat = 0;
   uint64_t row_bytes = 0;
-  double factor = 1;  // of scales that become float32, and of an outer one of all
-  int64_t group = 0;  // inputs that share a number; 0: as many as in memory
+  double factor = 1;     // of scales that become float32, and of an outer one of all
+  bool inverse = false;  // of scales that become float32: 1 / its numbers
+  int64_t group = 0;     // inputs that share a number; 0: as many as in memory
+  // Output-major, with row_outputs 0: numbers of a group lie side by side, one for each of so many
+  // outputs; 0: those of an output do.
+  int64_t across = 0;
   // Output-major codes whose bytes several outputs share: so many have a row each, and as many
   // later ones other bits of the same rows; 0: each has a row.
   int64_t slice_outputs = 0;

@@ -4,8 +4,12 @@
 //   NAME._weight_scale       F32, BF16 or F16: one for all, for each output, or of I8 for each
 //                            group of inputs
 //   NAME._weight_zero_point  I8, as the scales: an element is (code - zero) * scale
-// Scales of activations are not read. Codes of four bits have no such rows: of Int4Tensor scales
-// are [groups, outputs], and Int4TilePackedTo4dTensor is a GPU's tiles.
+// and of four bits, as Int4Tensor has them:
+//   NAME._weight_qdata       I8 [outputs, inputs / 2]: two codes with a sign, the lower half first
+//   NAME._weight_scale       BF16, F16 or F32 [groups, outputs]
+//   NAME._weight_zero_point  as the scales: an element is code * scale + zero
+// Scales of activations are not read. Int4TilePackedTo4dTensor and Int4PlainInt32Tensor have words
+// as one device takes them, and are refused.
 #include <algorithm>
 
 #include "quant/groups.h"
@@ -47,8 +51,8 @@ class TorchAo final : public StoredFormat {
                                          MatrixTensors& tensors) const override {
     if (codes.dtype != DType::i8 && codes.dtype != DType::f8_e4m3) {
       tensors.fault(fmt::format(
-          "{} has dtype {}: codes of four bits, which lie as a GPU takes them, are not supported; "
-          "quantize the model to int8 or float8, or give it as GGUF or with compressed-tensors",
+          "{} has dtype {}: codes of four bits that lie as a GPU takes them are not supported; "
+          "quantize the model with the packing format plain, or to int8 or float8",
           codes.name, dtype_name(codes.dtype)));
       return nullptr;
     }
@@ -63,6 +67,9 @@ class TorchAo final : public StoredFormat {
     for (const char* of_inputs : {"act_quant_scale", "act_quant_zero_point"})
       if (tensors.find(part_of(weight, of_inputs)) != nullptr)
         tensors.claim(part_of(weight, of_inputs));
+    const Shape halves{wanted.outputs, wanted.piece.cols / 2};
+    if (codes.dtype == DType::i8 && codes.shape == halves && wanted.piece.cols % 2 == 0)
+      return describe_halves(codes, wanted, tensors);
     if (!fits_shape(codes, wanted, tensors)) return nullptr;
     const std::string name = part_of(weight, "scale");
     const io::StoredTensor* found = tensors.find(name);
@@ -82,6 +89,44 @@ class TorchAo final : public StoredFormat {
   }
 
  private:
+  // Codes of four bits.
+  static std::shared_ptr<StoredMatrix> describe_halves(const io::StoredTensor& codes,
+                                                       const WantedMatrix& wanted,
+                                                       MatrixTensors& tensors) {
+    const std::string name = part_of(wanted.piece.source, "scale");
+    const int64_t inputs = wanted.piece.cols, outputs = wanted.outputs;
+    const io::StoredTensor* found = tensors.find(name);
+    int64_t groups = found != nullptr && found->shape.size() == 2 ? found->shape[0] : 1;
+    if (groups <= 0 || inputs % groups != 0 || inputs / groups % kRunCols != 0) {
+      tensors.fault(fmt::format(
+          "{} has shape {}, but there must be scales of groups of a multiple of {} inputs", name,
+          found != nullptr ? found->shape.str() : "none", kRunCols));
+      return nullptr;
+    }
+    const Shape shape{groups, outputs};
+    const auto* scales = tensors.get(name, shape, {DType::f32, DType::bf16, DType::f16}, "torchao");
+    if (scales == nullptr) return nullptr;
+    const auto* zeros =
+        tensors.get(part_of(wanted.piece.source, "zero_point"), shape, {scales->dtype}, "torchao");
+    if (zeros == nullptr) return nullptr;
+    auto matrix = std::make_shared<StoredMatrix>();
+    matrix->planes = {
+        {.plane = Plane::codes, .tensor = &codes},
+        {.plane = Plane::scales, .tensor = scales, .row_outputs = 0, .across = outputs},
+        {.plane = Plane::zeros, .tensor = zeros, .row_outputs = 0, .across = outputs}};
+    matrix->planes[0].words.is_signed = true;
+    WeightFormat kept{.dtype = DType::u8, .scales = ScaleKind::grouped};
+    kept.scale_cols = inputs / groups;
+    kept.bits = 4;
+    kept.scale_type = kept.zero_type = scales->dtype;
+    kept.adds_zeros = true;
+    kept.zero_base = 8;
+    matrix->kept = kept;
+    matrix->outputs = outputs;
+    matrix->whole_inputs = kept.scale_cols;
+    return matrix;
+  }
+
   static bool refuse_scales(const StoredMatrix& matrix, const WantedMatrix& wanted,
                             MatrixTensors& tensors) {
     const io::StoredTensor& scales = *matrix.planes[1].tensor;

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <set>
 
+#include "io/checkpoint/index.h"
 #include "io/checkpoint/shard_index.h"
 #include "io/file.h"
 #include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/hub/gguf_choice.h"
+#include "src/hub/web_model.h"
 
 namespace sluice {
 namespace {
@@ -18,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "models--";
-constexpr const char* kWeightsIndex = "model.safetensors.index.json";
 
 // The value of an environment variable as a path, "~" as the home directory; empty: it is not set.
 fs::path path_of(const char* variable) {
@@ -41,14 +42,16 @@ std::vector<std::string> files_of(const fs::path& snapshot) {
   return files;
 }
 
-// The shards that the snapshot's index names and that are not here.
-std::vector<std::string> missing_shards(const fs::path& snapshot, io::OutsideLinks links) {
+// The shards that are not here, of those that the index of a snapshot's weights names. `container`:
+// container_name().
+std::vector<std::string> missing_shards(const fs::path& snapshot, const std::string& container,
+                                        io::OutsideLinks links) {
   constexpr uint64_t kMostBytes = 256 * MiB;
-  std::error_code error;  // a link to itself: read() says so
-  if (!fs::exists(snapshot / kWeightsIndex, error) && !error) return {};
+  if (!container.ends_with(".index.json")) return {};
   const io::ModelDirectory directory(snapshot, links);
   const io::ShardIndex index =
-      io::parse_shard_index(directory.read(kWeightsIndex, kMostBytes), kWeightsIndex);
+      io::parse_shard_index(directory.read(container, kMostBytes), container);
+  std::error_code error;
   std::vector<std::string> missing;
   for (const io::Shard& shard : index.shards)
     if (!fs::exists(snapshot / shard.file, error)) missing.push_back(shard.file);
@@ -78,7 +81,9 @@ std::optional<std::string> commit_of(const fs::path& repository, const std::stri
 CachedModel describe(HubName name, std::string commit, fs::path snapshot, io::OutsideLinks links) {
   CachedModel model;
   try {
-    model.missing = missing_shards(snapshot, links);
+    const std::string container = io::container_name(snapshot);
+    model.has_weights = !container.empty();
+    model.missing = missing_shards(snapshot, container, links);
   } catch (const Error& e) {  // it can still be listed and removed
     if (e.kind() != ErrorKind::refused) throw;
     model.fault = e.what();
@@ -156,12 +161,13 @@ fs::path in_directory(const fs::path& directory, io::OutsideLinks links) {
 }
 
 // Returns what the loaders open of a snapshot: itself, or a GGUF file in it.
-fs::path in_snapshot(const CachedModel& model, io::OutsideLinks links) {
-  if (!model.fault.empty()) fail(ErrorKind::refused, "{}: {}", model.name.text(), model.fault);
+fs::path in_snapshot(const CachedModel& model, ModelParts parts, io::OutsideLinks links) {
   const HubName& name = model.name;
   const std::vector<GgufChoice> choices = gguf_choices(model.files);
   const bool plain =
-      fs::exists(model.snapshot / "config.json") && (choices.empty() || name.tag.empty());
+      choices.empty() || (fs::exists(model.snapshot / "config.json") && name.tag.empty());
+  if (plain && name.tag.empty() && parts == ModelParts::without_weights) return model.snapshot;
+  if (!model.fault.empty()) fail(ErrorKind::refused, "{}: {}", name.text(), model.fault);
   if (choices.empty() && !name.tag.empty())
     fail(ErrorKind::refused, "{}: {} has no GGUF files to choose from; leave :{} out", name.text(),
          name.repository(), name.tag);
@@ -221,28 +227,36 @@ std::vector<CachedModel> list_cached(const fs::path& cache) {
   return models;
 }
 
-uint64_t remove_cached(const fs::path& cache, const HubName& name) {
-  const fs::path repository = cached_repository(cache, name);
+uint64_t remove_tree(const fs::path& directory) {
   uint64_t bytes = 0;
   std::error_code fault;
-  for (fs::recursive_directory_iterator at(repository, fault), end; !fault && at != end;
+  for (fs::recursive_directory_iterator at(directory, fault), end; !fault && at != end;
        at.increment(fault))
     if (!at->is_symlink() && at->is_regular_file()) bytes += at->file_size();
-  fs::remove_all(repository, fault);
+  fs::remove_all(directory, fault);
   if (fault)
-    fail(ErrorKind::runtime, "{}: cannot be removed: {}", repository.string(), fault.message());
+    fail(ErrorKind::runtime, "{}: cannot be removed: {}", directory.string(), fault.message());
   return bytes;
 }
 
-fs::path find_model(const std::string& text, io::OutsideLinks links) {
+uint64_t remove_cached(const fs::path& cache, const HubName& name) {
+  return remove_tree(cached_repository(cache, name));
+}
+
+fs::path find_model(const std::string& text, io::OutsideLinks links, ModelParts parts) {
   const fs::path path = text;
   std::error_code fault;
   if (const auto name = name_of(path.lexically_normal().has_filename() ? path : path.parent_path());
       name && fs::is_directory(path / "snapshots", fault)) {
     if (auto model = find_cached(path.lexically_normal().parent_path(), *name, links))
-      return in_snapshot(*model, links);
+      return in_snapshot(*model, parts, links);
   }
   if (fs::exists(path, fault)) return in_directory(path, links);
+  if (const std::optional<WebAddress> address = parse_web_address(text)) {
+    if (std::optional<fs::path> found = find_web_model(*address)) return *found;
+    fail(ErrorKind::refused, "{} is not here; fetch it with: sluice pull {}", address->text(),
+         text);
+  }
   const std::optional<HubName> name = parse_hub_name(text);
   if (!name) return path;  // whoever opens it says what it must be
   const fs::path cache = hub_cache();
@@ -254,7 +268,7 @@ fs::path find_model(const std::string& text, io::OutsideLinks links) {
     fail(ErrorKind::refused,
          "{} is neither a path nor in the cache {}; fetch it with: sluice pull {}", text,
          cache.string(), name->text());
-  return in_snapshot(*model, links);
+  return in_snapshot(*model, parts, links);
 }
 
 }  // namespace sluice

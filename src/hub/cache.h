@@ -40,14 +40,21 @@ std::optional<CachedModel> find_cached(const std::filesystem::path& cache, const
                                        io::OutsideLinks links = io::OutsideLinks::refused);
 // A model for each revision that a name stands for, sorted by name.
 std::vector<CachedModel> list_cached(const std::filesystem::path& cache);
+// Removes a directory with all that is in it. Returns the bytes removed. Throws Error(runtime).
+uint64_t remove_tree(const std::filesystem::path& directory);
 // Removes the repository with all its revisions. Returns the bytes removed [bytes].
 uint64_t remove_cached(const std::filesystem::path& cache, const HubName& name);
 
+// Says what of a model must be here.
+enum class ModelParts : uint8_t { all, without_weights };
+
 // Finds what the verbs take as MODEL: `text` itself where it is a path that exists; else the
-// snapshot that it names in the hub's cache. A directory of the cache stands for the snapshot of
-// its main branch, and a directory or snapshot without config.json for the GGUF file in it. Throws
-// Error(refused) that says what to type where the model, or a part of it, is missing.
+// snapshot that it names in the hub's cache, or what has been fetched from an address. A directory
+// of the cache stands for the snapshot of its main branch, and a directory or snapshot without
+// config.json for the GGUF file in it. Throws Error(refused) that says what to type where the
+// model, or a part of it, is missing.
 std::filesystem::path find_model(const std::string& text,
-                                 io::OutsideLinks links = io::OutsideLinks::refused);
+                                 io::OutsideLinks links = io::OutsideLinks::refused,
+                                 ModelParts parts = ModelParts::all);
 
 }  // namespace sluice

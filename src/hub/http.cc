@@ -8,6 +8,7 @@
 
 #include "src/base/check.h"
 #include "src/base/shared_library.h"
+#include "src/base/strings.h"
 
 namespace sluice {
 namespace {
@@ -64,17 +65,47 @@ struct Transfer {
   CURL* curl;
   const HttpSink& sink;
   const std::stop_token& stop;
+  HttpHead head;
   bool begun = false;
+
+  bool begin() {
+    long status = 0;
+    curl_off_t length = -1;
+    api().get(curl, CURLINFO_RESPONSE_CODE, &status);
+    api().get(curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    head.status = static_cast<int>(status);
+    if (status != 206 && length >= 0) head.total = static_cast<uint64_t>(length);
+    begun = true;
+    return sink.begin(head);
+  }
 };
+
+// "bytes 100-199/200", or "*" for the number of all.
+void take_range(std::string_view value, HttpHead& head) {
+  take_until(value, ' ');
+  head.first = parse_number<uint64_t>(take_until(value, '-')).value_or(0);
+  take_until(value, '/');
+  head.total = parse_number<uint64_t>(value);
+}
+
+size_t take_header(char* data, size_t size, size_t count, void* to) {
+  HttpHead& head = static_cast<Transfer*>(to)->head;
+  std::string_view line(data, size * count);
+  if (line.starts_with("HTTP/")) {  // another answer, behind a redirection
+    head = {};
+    return size * count;
+  }
+  const std::string name = lower_ascii(take_until(line, ':'));
+  const std::string_view value = trim(line);
+  if (name == "etag" && !value.starts_with("W/")) head.validator = value;
+  if (name == "last-modified" && head.validator.empty()) head.validator = value;
+  if (name == "content-range") take_range(value, head);
+  return size * count;
+}
 
 size_t take(char* data, size_t size, size_t count, void* to) {
   auto& transfer = *static_cast<Transfer*>(to);
-  if (!transfer.begun) {
-    long status = 0;
-    api().get(transfer.curl, CURLINFO_RESPONSE_CODE, &status);
-    transfer.begun = true;
-    if (!transfer.sink.begin(static_cast<int>(status))) return 0;
-  }
+  if (!transfer.begun && !transfer.begin()) return 0;
   return transfer.sink.take({data, size * count}) ? size * count : 0;
 }
 
@@ -87,7 +118,7 @@ int watch(void* of, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 HttpResult http_get(const HttpGet& get, const HttpSink& sink, const std::stop_token& stop) {
   const Curl owner = new_curl();
   CURL* curl = owner.get();
-  Transfer transfer{curl, sink, stop};
+  Transfer transfer{.curl = curl, .sink = sink, .stop = stop, .head = {}};
   char reason[CURL_ERROR_SIZE] = "";
   api().set(curl, CURLOPT_URL, get.url.c_str());
   api().set(curl, CURLOPT_FOLLOWLOCATION, 1L);
@@ -100,6 +131,8 @@ HttpResult http_get(const HttpGet& get, const HttpSink& sink, const std::stop_to
   api().set(curl, CURLOPT_BUFFERSIZE, kBufferBytes);
   api().set(curl, CURLOPT_ERRORBUFFER, reason);
   api().set(curl, CURLOPT_USERAGENT, "sluice");
+  api().set(curl, CURLOPT_HEADERFUNCTION, take_header);
+  api().set(curl, CURLOPT_HEADERDATA, &transfer);
   api().set(curl, CURLOPT_WRITEFUNCTION, take);
   api().set(curl, CURLOPT_WRITEDATA, &transfer);
   api().set(curl, CURLOPT_NOPROGRESS, 0L);
@@ -121,7 +154,7 @@ HttpResult http_get(const HttpGet& get, const HttpSink& sink, const std::stop_to
   result.status = static_cast<int>(status);
   if (wait > 0) result.retry_after = wait;
   if (code != CURLE_OK) result.fault = *reason != 0 ? reason : api().text_of(code);
-  if (code == CURLE_OK && !transfer.begun) sink.begin(result.status);  // without a body
+  if (code == CURLE_OK && !transfer.begun) transfer.begin();  // without a body
   return result;
 }
 

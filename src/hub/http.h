@@ -22,9 +22,16 @@ struct HttpResult {
   int64_t retry_after = -1;  // seconds that the server asks to wait; -1: it does not say
 };
 
-// Receiver of an answer. `begin` is told the status before the first byte; false ends the transfer.
+struct HttpHead {
+  int status = 0;
+  std::string validator;          // names the contents: a strong ETag, else Last-Modified
+  uint64_t first = 0;             // the first byte that follows, of the whole
+  std::optional<uint64_t> total;  // bytes of the whole; nullopt: the server does not say
+};
+
+// Receiver of an answer. `begin` is told its head before the first byte; false ends the transfer.
 struct HttpSink {
-  std::function<bool(int status)> begin;
+  std::function<bool(const HttpHead& head)> begin;
   std::function<bool(std::span<const char>)> take;
 };
 

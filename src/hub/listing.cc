@@ -16,7 +16,8 @@ constexpr int64_t kMostBytes = int64_t{1} << 46;  // of a file; more is no model
 constexpr const char* kRunFrom[] = {"*.json",     "*.jinja",    "*.model",
                                     "*.tiktoken", "merges.txt", "vocab.txt"};
 // Weights, of which the first kind is fetched that the repository has.
-constexpr const char* kWeights[] = {"*.safetensors", "pytorch_model*.bin", "consolidated*"};
+constexpr const char* kWeights[] = {"*.safetensors", "pytorch_model*.bin", "model.npz", "np/*",
+                                    "consolidated*"};
 // Copies of the same weights for other programs, beside them in the repository.
 constexpr const char* kForOthers[] = {"original/*", "onnx/*", "openvino/*", "coreml/*", "metal/*"};
 constexpr std::string_view kConsolidated = "consolidated";  // and in Meta's format

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -20,35 +19,14 @@
 #include "src/base/units.h"
 #include "src/hub/http.h"
 #include "src/hub/listing.h"
+#include "src/hub/retry.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostTries = 6;  // in a row that bring nothing
 constexpr uint64_t kMostListing = 64 * MiB;
-constexpr uint64_t kDiskReserve = 64 * MiB;  // left free
-
-[[noreturn]] void fail_stopped() {
-  fail(ErrorKind::runtime, "interrupted; run the same command again to continue");
-}
-
-// Waits, or ends early where `stop` is asked for.
-void wait(std::chrono::seconds time, const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  wake.wait_for(lock, stop, time, [] { return false; });
-  if (stop.stop_requested()) fail_stopped();
-}
-
-// Before the next of several tries: 1, 2, 4 ... seconds, or what the server asks for.
-std::chrono::seconds pause_before(int tries, int64_t retry_after) {
-  constexpr int64_t kMost = 60;
-  return std::chrono::seconds(
-      std::clamp<int64_t>(retry_after >= 0 ? retry_after : int64_t{1} << (tries - 1), 0, kMost));
-}
 
 // Throws for a status that another attempt cannot change.
 void refuse_status(int status, const HubName& name, bool has_token) {
@@ -64,29 +42,25 @@ void refuse_status(int status, const HubName& name, bool has_token) {
     fail(ErrorKind::refused, "{}: the hub answers with status {}", name.text(), status);
 }
 
-std::string fault_of(const HttpResult& result) {
-  return result.fault.empty() ? fmt::format("status {}", result.status) : result.fault;
-}
-
 HubListing fetch_listing(const PullOptions& o, const std::stop_token& stop) {
   const std::string url = fmt::format("{}/api/models/{}/revision/{}?blobs=true", o.endpoint,
                                       url_path(o.name.repository()), url_path(o.name.revision));
   for (int tries = 1;; ++tries) {
     std::string text;
     const HttpResult result = http_get({.url = url, .token = o.token},
-                                       {.begin = [](int) { return true; },
+                                       {.begin = [](const HttpHead&) { return true; },
                                         .take =
                                             [&](std::span<const char> bytes) {
                                               text.append(bytes.data(), bytes.size());
                                               return text.size() <= kMostListing;
                                             }},
                                        stop);
-    if (stop.stop_requested()) fail_stopped();
+    if (stop.stop_requested()) fail_interrupted();
     if (result.fault.empty() && result.status == 200)
       return parse_listing(parse_json(text, url), url);
     refuse_status(result.status, o.name, o.token.has_value());
     if (tries == kMostTries) fail(ErrorKind::runtime, "{}: {}", url, fault_of(result));
-    wait(pause_before(tries, result.retry_after), stop);
+    wait_for(pause_before(tries, result.retry_after), stop);
   }
 }
 
@@ -101,7 +75,7 @@ class Blob {
     lock_ = open(locks / (file.hash + ".lock"), O_RDWR | O_CREAT | O_CLOEXEC);
     while (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) fail_errno(errno, "{}: cannot be locked", path_.string());
-      wait(std::chrono::seconds(1), stop);
+      wait_for(std::chrono::seconds(1), stop);
     }
     if (is_here()) return;
     fd_ = open(part(), O_RDWR | O_CREAT | O_CLOEXEC);
@@ -238,7 +212,7 @@ class Pull {
       const uint64_t before = blob.bytes();
       const HttpResult result = before < file.bytes ? transfer(file, blob) : HttpResult{};
       progress_.done += blob.bytes() - before;  // wraps round where the server began again
-      if (stop_.stop_requested()) fail_stopped();
+      if (stop_.stop_requested()) fail_interrupted();
       if (blob.bytes() == file.bytes) {
         if (blob.finish()) return;
         if (std::exchange(refetched, true))
@@ -262,7 +236,7 @@ class Pull {
              o_.name.text(), file.file, fault_of(result));
       if (!result.fault.empty() || result.status >= 400)
         log::info("{}: {}; trying again", file.file, fault_of(result));
-      wait(pause_before(tries, result.retry_after), stop_.get_token());
+      wait_for(pause_before(tries, result.retry_after), stop_.get_token());
     }
   }
 
@@ -273,7 +247,6 @@ class Pull {
                            commit_, url_path(file.file)),
         .token = o_.token,
         .from = blob.bytes()};
-    bool good = false;
     auto guarded = [&](auto action) {
       try {
         return action();
@@ -285,13 +258,12 @@ class Pull {
     HttpResult result = http_get(
         get,
         {.begin =
-             [&](int status) {
+             [&](const HttpHead& head) {
                return guarded([&] {
-                 good = status == 206 || status == 200;
                  // 200: the whole, which a part of it was asked for.
-                 if (status == 200 && blob.bytes() > 0) blob.begin_again(0);
-                 if (status == 416) blob.begin_again(0);
-                 return good;
+                 if (head.status == 200 && blob.bytes() > 0) blob.begin_again(0);
+                 if (head.status == 416) blob.begin_again(0);
+                 return head.status == 206 || head.status == 200;
                });
              },
          .take =

@@ -29,9 +29,12 @@ AttributePath::AttributePath(const Bound& arguments, const Value& path) : run_(a
   }
 }
 
-Value AttributePath::of(const Value& element) const {
+Value AttributePath::of(const Value& element, const Value& standard) const {
   Value value = element;
-  for (const Value& key : keys_) value = item_of(run_, value, key);
+  for (const Value& key : keys_) {
+    value = item_of(run_, value, key);
+    if (value.is(Kind::undefined) && !standard.is(Kind::none)) value = standard;
+  }
   return value;
 }
 

@@ -16,7 +16,8 @@ std::span<const Filter> value_filters();   // numbers, conversions, JSON
 class AttributePath {
  public:
   AttributePath(const Bound& arguments, const Value& path);
-  Value of(const Value& element) const;
+  // `standard` takes the place of what is undefined, also on the way; none: nothing does.
+  Value of(const Value& element, const Value& standard = Value::none()) const;
   bool empty() const { return keys_.empty(); }
 
  private:

@@ -32,11 +32,8 @@ void take_attributes(const Value& s, const Bound& a, Values& mapped) {
   }
   if (!path) refuse(FaultKind::value, "map() needs the name of a filter");
   const AttributePath attribute(a, *path);
-  for (const Value& item : iterate(a.meter(), s)) {
-    Value value = attribute.of(item);
-    if (value.is(Kind::undefined) && standard && !standard->is(Kind::none)) value = *standard;
-    mapped.push_back(std::move(value));
-  }
+  for (const Value& item : iterate(a.meter(), s))
+    mapped.push_back(attribute.of(item, standard.value_or(Value::none())));
 }
 
 Value map_filter(const Value& s, const Bound& a) {

@@ -157,8 +157,7 @@ Value groupby_filter(const Value& s, const Bound& a) {
   std::vector<Sorted> sorted;
   std::vector<Value> shown;
   for (const Value& item : iterate(a.meter(), s)) {
-    Value key = path.of(item);
-    if (key.is(Kind::undefined) && a.has(1)) key = a.value(1);
+    const Value key = path.of(item, a.has(1) ? a.value(1) : Value::none());
     const Value pair = make_tuple(a.meter(), {key, item});
     sorted.push_back({with_case ? key : without_case(a.meter(), key), pair});
   }

@@ -382,9 +382,11 @@ EncodeArgs EncodeQueue::plane_args(const Move& move, EncodeArgs args) const {
   args.sharing = sharing;
   args.flat = tensor.plane().flat;
   args.factor = tensor.plane().factor;
+  args.inverse = tensor.plane().inverse;
   args.source_group = tensor.plane().group;
-  if (sharing > 1)
-    args.first_output = piece.stored_output(piece.cut.row + move.first_row) % sharing;
+  args.across = tensor.plane().across;
+  const int64_t first = piece.stored_output(piece.cut.row + move.first_row);
+  if (args.across > 0 || sharing > 1) args.first_output = args.across > 0 ? first : first % sharing;
   if (piece.runs() > 1) {
     args.output_run = piece.view.group;
     args.output_stride = piece.view.stride;

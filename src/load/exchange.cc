@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -11,7 +12,11 @@
 namespace sluice {
 
 LoadingRanks::~LoadingRanks() {
-  if (!is_over_) static_cast<void>(tell(Word::failed));
+  if (is_over_ || group_.is_broken()) return;
+  try {
+    static_cast<void>(tell(Word::failed));
+  } catch (const std::exception&) {  // the fault that ends the load is told
+  }
 }
 
 LoadingRanks::Heard LoadingRanks::tell(Word own, ExchangeKeys keys) {
@@ -19,7 +24,9 @@ LoadingRanks::Heard LoadingRanks::tell(Word own, ExchangeKeys keys) {
     Word word = Word::ready;
     ExchangeKeys keys;
   } said{own, keys};
+  is_over_ = true;  // where the ranks do not meet, there is nobody to tell anything
   const std::span<const std::byte> all = group_.meet(std::as_bytes(std::span(&said, 1)));
+  is_over_ = false;
   Heard heard{.worst = own};
   for (size_t at = 0; at < all.size(); at += sizeof(said)) {
     std::memcpy(&said, all.data() + at, sizeof(said));

@@ -196,7 +196,7 @@ void find_rows(Part& part) {
   part.unit = plane.row_outputs;
   part.row_bytes = part.unit_bytes = stored_row_bytes(t);
   const uint64_t element = element_bytes(part);
-  if (plane.slice_outputs > 0) refuse_part(part);
+  if (plane.slice_outputs > 0 || plane.across > 0) refuse_part(part);
   if (piece.cut.cols == piece.cols || part.row_bytes == element) return;
   if ((plane.flat > 0 && part.unit > 1) || has_rows_of_lines(part)) refuse_part(part);
   const auto all = static_cast<uint64_t>(piece.cols), first = static_cast<uint64_t>(piece.cut.col),

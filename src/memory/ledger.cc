@@ -89,6 +89,7 @@ Lease Ledger::lease(Place place, Use use, std::string_view owner, uint64_t bytes
 
 void Ledger::begin_phase(std::string name) {
   std::lock_guard lock(mutex_);
+  if (phases_.size() == kMostPhases) phases_.erase(phases_.begin() + 1);
   phases_.push_back({now(), std::move(name)});
 }
 

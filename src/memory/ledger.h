@@ -83,6 +83,9 @@ class Ledger {
   // Leases bytes that the plan has counted. Throws Error(no_fit) that lists the holders.
   Lease lease(Place place, Use use, std::string_view owner, uint64_t bytes);
 
+  // Begins a phase. Of more than kMostPhases, which a server begins whose weights are exchanged
+  // again and again, the earliest but the first become parts of the one before them.
+  static constexpr size_t kMostPhases = 256;
   void begin_phase(std::string name);
   std::chrono::steady_clock::time_point start() const { return start_; }
 

@@ -11,6 +11,7 @@
 #include "src/base/units.h"
 #include "src/text/conversion.h"
 #include "src/text/tokenizer_file.h"
+#include "src/text/utf8.h"
 
 namespace sluice {
 namespace {
@@ -94,7 +95,7 @@ ChatFiles gguf_chat_files(const io::GgufHeader& header) {
                                    : name == "padding_token"   ? "pad_token"
                                    : name == "seperator_token" ? "sep_token"
                                                                : name,
-                                   token);
+                                   to_valid_utf8(token));
     }
   });
   return files;

@@ -68,22 +68,12 @@ std::vector<int32_t> read_eos_ids(const ModelSource& source, const JsonFields& c
   return ids;
 }
 
-// compressed-tensors says so of a checkpoint whose weights are plain, and that may have scales of
-// the KV cache beside them.
-bool has_plain_weights(const JsonFields& quantization) {
-  if (quantization.string_or("quant_method", "") != "compressed-tensors") return false;
-  const bool only_kv_cache =
-      quantization.has("kv_cache_scheme") && quantization.has("config_groups") &&
-      quantization.raw("config_groups").is_object() && quantization.raw("config_groups").empty();
-  return only_kv_cache || quantization.string_or("format", "") == "dense";
-}
-
 // A checkpoint that is quantized already needs a reader for its scheme: running it as if it were
 // plain would be wrong.
 void refuse_stored_quantization(const JsonFields& config) {
   if (!config.has("quantization_config")) return;
   JsonFields q(config.raw("quantization_config"), config.where() + ": quantization_config");
-  if (names_stored_format(q) || has_plain_weights(q)) return;
+  if (names_stored_format(q)) return;
   std::string kind;
   for (const char* key : {"quant_algo", "format", "packing_format"}) {
     const std::string value = q.string_or(key, "");

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/error.h"
+
 namespace sluice {
 namespace {
 
@@ -19,6 +21,7 @@ constexpr auto kMlxNames = std::to_array<std::pair<std::string_view, std::string
     {".switch_mlp.fc1.", ".experts.up_proj."},
     {".switch_mlp.fc2.", ".experts.down_proj."},
     {".switch_mlp.", ".experts."},
+    {".mlp.gate.gate_proj.", ".mlp.gate."},
     {".self_attn.embed_q.", ".self_attn.k_b_proj."},
     {".self_attn.unembed_out.", ".self_attn.v_b_proj."},
 });
@@ -44,8 +47,7 @@ Shape without_heads(const Shape& shape) {
   return rows ? Shape{*rows, shape[2]} : shape;
 }
 
-// A convolution's [channels, width, 1], of which transformers has [channels, 1, width]
-// (src/formats/mlx.cc reads it).
+// A convolution's [channels, width, 1], of which transformers has [channels, 1, width].
 bool is_convolution(const io::StoredTensor& t) {
   return t.name.ends_with("conv1d.weight") && t.shape.size() == 3 && t.shape[2] == 1 &&
          t.shape[1] != 1;
@@ -57,6 +59,12 @@ bool is_mlx(const Json& config) {
   const auto found = config.find("quantization_config");
   return found != config.end() && found->is_object() && found->contains("quant_method") &&
          (*found)["quant_method"] == "mlx";
+}
+
+bool lies_as_mlx(const io::CheckpointIndex& stored) {
+  return std::ranges::any_of(stored.tensors(), [](const io::StoredTensor& t) {
+    return is_convolution(t) || hub_name_of(t.name) != t.name;
+  });
 }
 
 io::CheckpointIndex with_hub_names(const io::CheckpointIndex& stored) {
@@ -75,6 +83,15 @@ io::CheckpointIndex with_hub_names(const io::CheckpointIndex& stored) {
   }
   index.set_ranks(stored.ranks());
   return index;
+}
+
+void refuse_multiplied(const Json& config) {
+  constexpr const char* kMultipliers = "ssm_multipliers";
+  if (config.contains(kMultipliers))
+    fail(ErrorKind::refused,
+         "config.json: {} and others are in the weights already, as MLX has them, which is not "
+         "supported; give the checkpoint that it was made from",
+         kMultipliers);
 }
 
 // mlx-lm adds 1 to norms that multiply by 1 + w where it turns convolutions, and not elsewhere.

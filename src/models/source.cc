@@ -39,11 +39,14 @@ class DirectorySource : public ModelSource {
   }
   io::CheckpointIndex index() const override {
     io::CheckpointIndex stored = opened_ ? *std::exchange(opened_, std::nullopt) : open();
-    return is_of_mlx() ? with_hub_names(stored) : std::move(stored);
+    return is_of_mlx(stored) ? with_hub_names(stored) : std::move(stored);
   }
   SourceFacts facts() const override {
-    if (!is_of_mlx()) return {};
-    return mlx_facts(opened_.emplace(open()));
+    if (io::container_name(directory_.path()).empty()) return {};
+    const io::CheckpointIndex& stored = opened_.emplace(open());
+    if (!is_of_mlx(stored)) return {};
+    refuse_multiplied(settled_config());
+    return mlx_facts(stored);
   }
   std::optional<Tokenizer> tokenizer() const override {
     if (!Tokenizer::is_in(directory_)) return std::nullopt;
@@ -64,7 +67,9 @@ class DirectorySource : public ModelSource {
     });
     return config_.emplace(std::move(config));
   }
-  bool is_of_mlx() const { return has(kConfig) && is_mlx(settled_config()); }
+  bool is_of_mlx(const io::CheckpointIndex& stored) const {
+    return has(kConfig) && (is_mlx(settled_config()) || lies_as_mlx(stored));
+  }
   bool has(const char* name) const { return is_there(directory_.path() / name); }
   Json read_json(const char* name) const {
     constexpr uint64_t kMaxBytes = 16 * MiB;

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/strings.h"
+#include "src/text/utf8.h"
 
 namespace sluice {
 namespace {
@@ -67,7 +68,8 @@ bool NamePattern::matches(std::string_view name) const {
   try {
     PatternMatcher matcher(*regex_);
     PatternMatcher::Search search;
-    const std::optional<TextSpan> first = matcher.find_next(name, search, true);
+    const std::string text = to_valid_utf8(name);
+    const std::optional<TextSpan> first = matcher.find_next(text, search, true);
     return first && first->begin == 0;
   } catch (const Error& e) {
     fail(ErrorKind::usage, "{}: {}", text_, e.what());

@@ -72,6 +72,7 @@ Pattern::Pattern(const std::string& pcre2, std::string_view shown, std::string_v
 }
 
 Pattern Pattern::parse(std::string_view oniguruma, std::string_view where) {
+  if (to_valid_utf8(oniguruma) != oniguruma) refuse_pattern(oniguruma, where, "it is not UTF-8");
   return Pattern(pcre2_pattern(oniguruma, where), oniguruma, where);
 }
 

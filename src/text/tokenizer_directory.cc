@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "src/text/conversion.h"
 #include "src/text/sentence_piece.h"
 #include "src/text/tiktoken.h"
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_file.h"
+#include "src/text/vocab_and_merges.h"
 
 namespace sluice {
 namespace {
@@ -20,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTekken = "tekken.json";
 constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
+constexpr uint64_t kMaxMergesBytes = 256 * MiB;
 
 // tokenizer_config.json, with what was in files of its own before 2024.
 Json read_config(const io::ModelDirectory& directory) {
@@ -64,6 +67,9 @@ std::optional<std::string> find_file(const io::ModelDirectory& directory) {
     if (std::ranges::binary_search(names, known)) return std::string(known);
   for (const std::string& name : names)
     if (name.ends_with(".tiktoken")) return name;
+  if (std::ranges::binary_search(names, kVocabFile) &&
+      std::ranges::binary_search(names, kMergesFile))
+    return std::string(kVocabFile);
   return std::nullopt;
 }
 
@@ -91,7 +97,10 @@ void add_described_tokens(const Json& config, TokenizerFile& file) {
   }
 }
 
-TokenizerFile convert(const std::string& name, const std::string& bytes, Json& config) {
+TokenizerFile convert(const io::ModelDirectory& directory, const std::string& name,
+                      const std::string& bytes, Json& config) {
+  if (name == kVocabFile)
+    return read_vocab_and_merges(bytes, directory.read(kMergesFile, kMaxMergesBytes), config);
   if (name == kTekken) return read_tekken(bytes, config);
   if (is_sentence_piece(bytes)) return read_sentence_piece(bytes, name, config);
   return read_tiktoken(bytes, name, config);
@@ -105,8 +114,8 @@ bool Tokenizer::is_in(const io::ModelDirectory& directory) {
 
 std::string Tokenizer::missing(const fs::path& model) {
   return fmt::format(
-      "{} has no tokenizer (tokenizer.json, tekken.json, tokenizer.model, tiktoken.model or "
-      "*.tiktoken; in a GGUF file, a vocabulary)",
+      "{} has no tokenizer (tokenizer.json, tekken.json, tokenizer.model, tiktoken.model, "
+      "*.tiktoken, or vocab.json with merges.txt; in a GGUF file, a vocabulary)",
       model.string());
 }
 
@@ -122,7 +131,7 @@ std::optional<TokenizerFiles> read_tokenizer_files(const io::ModelDirectory& dir
     add_special_names(directory, files.config);
   } else {
     files.config = read_config(directory);
-    files.file = convert(files.name, *bytes, files.config);
+    files.file = convert(directory, files.name, *bytes, files.config);
   }
   return files;
 }

@@ -4,8 +4,10 @@
 #include <bit>
 #include <functional>
 #include <numeric>
+#include <string>
 
 #include "src/base/error.h"
+#include "src/text/utf8.h"
 
 namespace sluice {
 namespace {
@@ -15,11 +17,25 @@ namespace {
 constexpr int64_t kIdsPerToken = 16;
 constexpr int64_t kIdsForFree = 65536;
 
+// Texts are cut and tokens joined at the borders of characters. No JSON holds other tokens, but
+// formats of bytes do.
+void check_characters(const StringList& tokens, std::string_view where) {
+  std::string valid;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    Utf8Decoder decoder;
+    valid.clear();
+    decoder.append(tokens[i], valid);
+    if (decoder.replaced() || decoder.incomplete())
+      fail(ErrorKind::refused, "{}: token {} ({:?}) is not UTF-8", where, i, tokens[i]);
+  }
+}
+
 }  // namespace
 
 Vocabulary::Vocabulary(const StringList& tokens, const std::vector<int32_t>& ids,
                        std::string_view where, Repeats repeats)
     : size_(static_cast<int32_t>(tokens.size())) {
+  check_characters(tokens, where);
   std::vector<uint32_t> order(tokens.size());
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });

@@ -16,8 +16,8 @@ class Vocabulary {
   enum class Repeats : uint8_t { refused, last_counts };  // of a token
 
   // tokens[i] has the id ids[i], which is not negative. Throws Error(refused), beginning with
-  // `where`, when a token or an id comes twice, or an id is too large for so few tokens. If
-  // repeated tokens are allowed, find() returns the largest id.
+  // `where`, when a token is not UTF-8, a token or an id comes twice, or an id is too large for so
+  // few tokens. If repeated tokens are allowed, find() returns the largest id.
   Vocabulary(const StringList& tokens, const std::vector<int32_t>& ids, std::string_view where,
              Repeats repeats = Repeats::refused);
 

@@ -126,6 +126,21 @@ TEST(Answers, ValuesOfPython) {
       "\"text\": \"True\"}]");
 }
 
+// Schemas come from clients, and nothing has looked at them.
+TEST(Answers, SchemasThatAreNone) {
+  for (const char* schema : {R"({"properties": [{"type": "integer"}]})", R"({"properties": 1})",
+                             R"([{"type": "integer"}])", "null"}) {
+    Format format(
+        "<tool_call><function=...", "",
+        Json::array({{{"type", "function"},
+                      {"function", {{"name", "f"}, {"parameters", Json::parse(schema)}}}}}));
+    EXPECT_EQ(format.of("<tool_call>\n<function=f>\n<parameter=0>\n7\n</parameter>\n</function>\n"
+                        "</tool_call>"),
+              R"(f[{"0": "7"}])")
+        << schema;
+  }
+}
+
 TEST(Answers, ObjectsInOtherTags) {
   Format list("<TOOLCALL>");
   EXPECT_EQ(list.of("<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"weather\", "

@@ -42,6 +42,7 @@ from serve_tools_test import ServeAdminTest, ServeToolsTest
 from settings_test import SettingsTest
 from system_test import HelpTest, LimitsTest, MessagesTest, SchedulerTest, SignalTest
 from vocabulary_test import VocabularyTest
+from web_test import WebTest
 
 
 class RunTest(Case):

@@ -4,11 +4,13 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import signal
 import struct
 import subprocess
 import termios
 
+import containers
 from hub import COMMIT, Hub, git_hash
 from program import DEMO, HANGS, SLUICE, Case, sluice
 
@@ -74,6 +76,55 @@ class HubTest(Case):
         self.assertEqual(json.loads(self.call("show", "acme/tiny", "--json").stdout)["commit"], COMMIT)
         self.assertEqual(self.call("rm", "acme/tiny").returncode, 0)
         self.assertFalse(self.repository.exists())
+
+    def test_weights_of_every_container_are_fetched_and_found(self):
+        tensors = {}
+        for file in sorted(DEMO.glob("model*.safetensors")):
+            tensors |= containers.read_safetensors(file)
+        texts = {name: data for name, data in FILES.items() if name.endswith(".json") and "index" not in name}
+        want = sluice("run", DEMO, "-p", "Anne", "-n", "2", "--quiet").stdout
+        last = "pytorch_model-00002-of-00002.bin"
+        folder = self.path / "weights"
+        for write in (lambda: containers.write_torch(folder / "pytorch_model.bin", tensors),
+                      lambda: self.write_torch_shards(folder, tensors),
+                      lambda: containers.write_npz(folder / "model.npz", tensors),
+                      lambda: containers.write_npcache(folder / "np", tensors),
+                      lambda: containers.write_safetensors(folder / "consolidated.safetensors", tensors)):
+            folder.mkdir()
+            write()
+            files = texts | {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+            shutil.rmtree(folder)
+            with self.subTest(weights=sorted(files.keys() - texts.keys())[0]):
+                self.hub(files)
+                self.assertEqual(self.pull().returncode, 0)
+                self.expect_whole(files)
+                self.assertEqual(json.loads(self.call("show", "acme/tiny", "--json").stdout)["state"], "complete")
+                result = self.call("run", "acme/tiny", "-p", "Anne", "-n", "2", "--quiet")
+                self.assertEqual((result.stdout, result.returncode), (want, 0), result.stderr)
+                if last in files:
+                    (self.repository / "snapshots" / COMMIT / last).unlink()
+                    shown = json.loads(self.call("show", "acme/tiny", "--json").stdout)
+                    self.assertEqual((shown["state"], shown["missing"]), ("unfinished", [last]))
+                self.call("rm", "acme/tiny")
+
+    @staticmethod
+    def write_torch_shards(folder, tensors):
+        weight_map = {}
+        for i, names in enumerate((list(tensors)[::2], list(tensors)[1::2]), 1):
+            file = f"pytorch_model-0000{i}-of-00002.bin"
+            containers.write_torch(folder / file, {name: tensors[name] for name in names})
+            weight_map |= dict.fromkeys(names, file)
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+    def test_texts_need_no_weights(self):
+        self.hub()
+        self.assertEqual(self.pull("acme/tiny", "--include", "tokenizer*", "--include", "config.json").returncode, 0)
+        result = self.call("tokenize", "acme/tiny", "--text", "Anne had")
+        self.assertEqual((result.stdout, result.returncode), ("0,3892,370\n", 0), result.stderr)
+        self.assertEqual(self.call("plan", "acme/tiny", "--load-format", "dummy").returncode, 0)
+        result = self.call("run", "acme/tiny", "-p", "Anne")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("its weights are not here", result.stderr)
 
     def test_what_is_not_here_is_said_with_the_command_to_type(self):
         result = self.call("run", "acme/tiny", "-p", "Anne")

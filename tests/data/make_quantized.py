@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a small Llama as compressed-tensors packs it with 3, 5 and 6 bits, and as torchao and HQQ have it, with goldens of transformers.
+"""Writes a small Llama as compressed-tensors packs it with 3, 5 and 6 bits, and as torchao and HQQ have it, and a BitNet, with goldens of transformers.
 
 Needs torch, transformers, compressed-tensors, torchao and hqq (2.15.0, 5.24.0, 0.20.1, 0.18.0 and 0.2.8 when they were made):
-make_quantized.py OUT
+make_quantized.py OUT [NAME...]
 In three modules words have whole codes, as compressed-tensors packs them up to 0.10; padded() is its definition.
 """
 import json
@@ -16,8 +16,13 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from hqq.core.quantize import BaseQuantizeConfig, HQQLinear, Quantizer
 from safetensors.torch import save_file
 from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+from torchao.prototype.gptq import api as gptq_api
+from torchao.quantization import Int4Tensor
 from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, IntxWeightOnlyConfig, MappingType, PerGroup, quantize_
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import BitNetConfig, BitNetForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.integrations.bitnet import pack_weights, unpack_weights
+from transformers.integrations.gemma_quant import QuantizedEmbedding, QuantizedLinear
+from transformers.integrations.metal_quantization import _affine_dequantize_tensor, _affine_quantize_tensor
 
 GROUP = 32
 # Bits, symmetric, padded words.
@@ -89,6 +94,23 @@ def flatten(name, weight, tensors):
     return codes * scale
 
 
+def int4(name, weight, tensors):
+    """As Int4Tensor has it, whose quantizer needs a GPU; returns the dequantized weight."""
+    grouped = weight.float().unflatten(-1, (-1, GROUP))
+    least, most = grouped.amin(-1), grouped.amax(-1)
+    scale = ((most - least) / 15).to(torch.bfloat16)
+    zero = (least + 8 * scale.float()).to(torch.bfloat16)
+    scale, zero = scale.t().contiguous(), zero.t().contiguous()
+    codes = gptq_api._int4_row_quantize_zp_precomputed_qparams(weight, scale.float(), zero.float(), GROUP)
+    packed = (codes[:, ::2] & 15) | (codes[:, 1::2] << 4)
+    tensor = Int4Tensor(packed, scale, zero, [1, GROUP], weight.shape)
+    tensors.update(flatten_tensor_state_dict({name: tensor})[0])
+    wide = lambda numbers: numbers.float().t().repeat_interleave(GROUP, 1)
+    whole = codes.float() * wide(scale) + wide(zero)
+    assert (whole - gptq_api._int4_row_dequantize_zp(codes, scale.float(), zero.float(), GROUP)).abs().max() < 1e-6
+    return whole
+
+
 # Bits of a layer's modules, and whether bytes are called floats. In layer 1 all have four, so that some are one matrix in memory.
 HQQ = {"q_proj": (4, True), "k_proj": (4, False), "v_proj": (8, False), "o_proj": (2, False), "gate_proj": (1, False), "up_proj": (4, False),
        "down_proj": (2, True)}
@@ -109,19 +131,72 @@ def hqq(name, weight, tensors):
     return whole
 
 
-def random_model(config):
-    model = LlamaForCausalLM(config).to(torch.bfloat16)
+def ternary(divides):
+    """Packs as transformers does; where `divides`, what the scale has is 1 / the value of a code."""
+    def pack(name, weight, tensors):
+        mean = weight.float().abs().mean().to(torch.bfloat16)
+        scale = (1 / mean.float()).to(torch.bfloat16) if divides else mean
+        codes = (weight.float() / mean.float()).round().clamp(-1, 1)
+        tensors[name], tensors[name + "_scale"] = pack_weights(codes.clone()), scale[None]
+        assert torch.equal(unpack_weights(tensors[name], dtype=torch.float32), codes)
+        return codes / scale.float() if divides else codes * scale.float()
+    return pack
+
+
+GEMMA = {"q_proj": 4, "k_proj": 2, "v_proj": 8, "o_proj": 2, "gate_proj": 4, "up_proj": 4, "down_proj": 4, "embed_tokens": 4}
+
+
+def gemma(name, weight, tensors):
+    """Returns the dequantized weight, of transformers."""
+    module = name.split(".")[-2]
+    bits, is_table, (rows, cols) = GEMMA[module], module == "embed_tokens", weight.shape
+    wide = GROUP if is_table else cols
+    grouped = weight.float().unflatten(-1, (-1, wide))
+    scale = grouped.abs().amax(-1) / ((1 << (bits - 1)) - 0.5)
+    codes = (grouped / scale[..., None]).round().clamp(-(1 << (bits - 1)), (1 << (bits - 1)) - 1).flatten(-2).to(torch.int8)
+    each = 8 // bits
+    unsigned = (codes.to(torch.int32) + (1 << (bits - 1))).unflatten(-1, (-1, each))
+    packed = codes if bits == 8 else sum(unsigned[..., i] << (bits * i) for i in range(each)).to(torch.uint8)
+    stem = name.removesuffix("weight")
+    tensors[stem + ("embedding_quantized" if is_table else "weight")] = packed
+    tensors[stem + ("embedding_scale" if is_table else "weight_scale")] = scale
+    if is_table:
+        table = QuantizedEmbedding(rows, cols, torch.float32, num_bits=bits)
+        return table._dequantize_weights(packed, scale)
+    tensors.update({stem + f"{side}_activation_scale": torch.tensor(0.05) for side in ("input", "output")})
+    linear = QuantizedLinear(cols, rows, num_bits=bits)
+    linear.weight.data, linear.weight_scale.data = packed, scale
+    return linear._dequantize_weights(torch.float32)
+
+
+def metal(name, weight, tensors):
+    """Returns the dequantized weight, of transformers."""
+    packed, scales, biases = _affine_quantize_tensor(weight, GROUP, 4)
+    scales, biases = scales.to(torch.bfloat16), biases.to(torch.bfloat16)
+    stem = name.removesuffix("weight")
+    tensors.update({name: packed, stem + "scales": scales, stem + "qbiases": biases})
+    return _affine_dequantize_tensor(packed, scales, biases, GROUP, 4)
+
+
+LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def random_model(config, model_class):
+    model = model_class(config).to(torch.bfloat16)
     for weight in model.state_dict().values():
         weight.copy_(torch.randn_like(weight) / weight.shape[-1] ** 0.5 if weight.ndim > 1 else 1 + 0.1 * torch.randn_like(weight))
     return model.state_dict()
 
 
-def write(out, name, modules, quantize_one, quantization, hidden=96, width=160):
+def write(name, modules, quantize_one, quantization, hidden=96, width=160, config_class=LlamaConfig, model_class=LlamaForCausalLM,
+          kv_heads=1):
+    if sys.argv[2:] and name not in sys.argv[2:]:
+        return
     torch.manual_seed(356)
-    config = LlamaConfig(vocab_size=101, hidden_size=hidden, intermediate_size=width, num_hidden_layers=2, num_attention_heads=hidden // 32,
-                         num_key_value_heads=1,
+    config = config_class(vocab_size=101, hidden_size=hidden, intermediate_size=width, num_hidden_layers=2, num_attention_heads=hidden // 32,
+                         num_key_value_heads=kv_heads,
                          head_dim=32, max_position_embeddings=256, rope_theta=10000.0, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
-    weights, tensors, golden, values, errors, seen = random_model(config), {}, {}, {}, [], set()
+    weights, tensors, golden, values, errors, seen = random_model(config, model_class), {}, {}, {}, [], set()
     for weight_name, weight in weights.items():
         module = weight_name.split(".")[-2]
         if module not in modules:
@@ -131,9 +206,9 @@ def write(out, name, modules, quantize_one, quantization, hidden=96, width=160):
         if module not in seen:
             golden["dequant." + weight_name] = values[weight_name]
         seen.add(module)
-    exact = LlamaForCausalLM(config).float()
+    exact = model_class(config).float()
     exact.load_state_dict(values)
-    low = LlamaForCausalLM(config).to(torch.bfloat16)
+    low = model_class(config).to(torch.bfloat16)
     low.load_state_dict({name: value.to(torch.bfloat16) for name, value in values.items()})
     for i, length in enumerate((9, 33)):
         ids = torch.randint(3, 101, (1, length))
@@ -143,20 +218,20 @@ def write(out, name, modules, quantize_one, quantization, hidden=96, width=160):
         golden[f"prompt{i}.logits"] = logits
         text = exact.generate(ids, max_new_tokens=24, min_new_tokens=24, do_sample=False, eos_token_id=None)
         golden[f"prompt{i}.greedy_ids"] = text[0, length:]
-    folder = pathlib.Path(out) / name
+    folder = pathlib.Path(sys.argv[1]) / name
     folder.mkdir(parents=True, exist_ok=True)
     save_file({k: v.detach().contiguous() for k, v in tensors.items()}, folder / "model.safetensors", metadata={"format": "pt"})
     save_file({k: v.detach().contiguous() for k, v in golden.items()}, folder / "golden.safetensors")
     text = json.loads(config.to_json_string(use_diff=False))
     keep = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
             "max_position_embeddings", "rms_norm_eps", "hidden_act", "tie_word_embeddings", "bos_token_id", "eos_token_id", "model_type")
-    text = {"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "rope_theta": 10000.0, **{k: text[k] for k in keep},
+    text = {"architectures": [model_class.__name__], "torch_dtype": "bfloat16", "rope_theta": 10000.0, **{k: text[k] for k in keep},
             "quantization_config": quantization}
     (folder / "config.json").write_text(json.dumps(text, indent=1) + "\n")
     errors = torch.cat(errors)
     tolerance = {"fp32_atol": 1e-3, "fp32_rtol": 1e-3, "bf16_mean_abs": 2 * errors.mean().item(),
                  "bf16_p99_abs": 2 * errors.quantile(0.99).item(), "bf16_max_abs": 2 * errors.max().item()}
-    manifest = {"schema": 1, "kind": "format", "name": name, "architecture": "LlamaForCausalLM", "stored": quantization["quant_method"],
+    manifest = {"schema": 1, "kind": "format", "name": name, "architecture": model_class.__name__, "stored": quantization["quant_method"],
                 "golden": "golden.safetensors", "prompts": ["prompt0", "prompt1"], "tolerance": tolerance}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     print(name, tolerance)
@@ -167,11 +242,22 @@ groups = {f"group_{i}": {"targets": [f"re:.*{module}$"], "format": "pack-quantiz
                                      "dynamic": False}}
           for i, (module, (bits, symmetric, _)) in enumerate(FORMS.items())}
 with torch.no_grad():
-    write(sys.argv[1], "ct_int356", FORMS, pack,
+    write("ct_int356", FORMS, pack,
           {"config_groups": groups, "format": "pack-quantized", "quant_method": "compressed-tensors", "ignore": ["lm_head"],
            "kv_cache_scheme": None, "quantization_status": "compressed", "version": "0.20.1"})
-    write(sys.argv[1], "torchao_mixed", AO, flatten,
+    write("torchao_mixed", AO, flatten,
           {"quant_method": "torchao", "quant_type": {"default": {"_type": "FqnToConfig"}}, "modules_to_not_convert": None})
-    write(sys.argv[1], "hqq_mixed", HQQ, hqq,
+    write("hqq_mixed", HQQ, hqq,
           {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": GROUP, "axis": 1, "view_as_float": False}},
            "skip_modules": ["lm_head"]}, 64, 128)
+    write("bitnet", LINEARS, ternary(False),
+          {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline", "modules_to_not_convert": None},
+          64, 128, BitNetConfig, BitNetForCausalLM, kv_heads=2)
+    write("bitnet_divides", LINEARS, ternary(True), {"quant_method": "bitnet", "modules_to_not_convert": None}, 64, 128, kv_heads=2)
+    write("torchao_int4", LINEARS, int4,
+          {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}, "modules_to_not_convert": None}, 64, 128)
+    write("gemma_mixed", GEMMA, gemma,
+          {"quant_method": "gemma", "num_bits": 4, "quantize_embeddings": True,
+           "module_quant_configs": {f"{module}$": {"num_bits": bits} for module, bits in GEMMA.items()}, "modules_to_not_convert": ["lm_head"]},
+          64, 128)
+    write("metal_int4", LINEARS, metal, {"quant_method": "metal", "bits": 4, "group_size": GROUP, "modules_to_not_convert": ["lm_head"]}, 64, 128)

@@ -468,6 +468,8 @@ TEST(CudaEngine, LoadsAgainAfterRelease) {
     outcomes.push_back(test::run_prompt(loaded, {1, 2, 3, 4}, 2, 4));
     loaded.release();
     EXPECT_EQ(planner.machine().ledger().used(Place::device), 0u);
+    const Device& device = device_of(planner);  // has all of its memory again
+    EXPECT_EQ(device.free_bytes(), device.info().total_bytes);
   }
   EXPECT_EQ(outcomes[0].logits, outcomes[1].logits);
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 
 #include "io/system_calls.h"
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "tests/engine/small_model.h"
 
 namespace sluice {
@@ -231,6 +233,42 @@ TEST_F(EngineLoopTest, AModelThatSleepsHoldsNothingAndWakesAsItWas) {
   }
   EXPECT_EQ(loop.status().stats.prompt_tokens, 9);
   EXPECT_EQ(loop.failure(), "");
+}
+
+TEST_F(EngineLoopTest, AModelThatCannotWakeSleepsOnAndWakesLater) {
+  const test::TempDir above;
+  ModelOptions options;
+  options.swap = {.host_bytes = 0, .disk_bytes = MiB, .directory = above.path() / "swap"};
+  std::filesystem::create_directory(options.swap.directory);
+  const std::filesystem::path swap = options.swap.directory;
+  load(2, std::move(options));
+  EngineLoop loop(*loaded_, 2, shrink_);
+  const uint64_t want = run_one(loop, of_tokens(20)).logits_hash;
+  loop.perform({.kind = ModelTask::Kind::sleep});
+  const uint64_t asleep = planner_->machine().ledger().used(Place::host);
+  std::filesystem::remove_all(swap);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(loop.perform({.kind = ModelTask::Kind::wake}), Error);
+    EXPECT_TRUE(loop.asleep());
+    EXPECT_EQ(planner_->machine().ledger().used(Place::host), asleep);
+  }
+  std::filesystem::create_directory(swap);
+  loop.perform({.kind = ModelTask::Kind::wake});
+  EXPECT_EQ(run_one(loop, of_tokens(20)).logits_hash, want);
+}
+
+TEST_F(EngineLoopTest, ABudgetThatIsLoweredWhileTheModelSleepsHoldsWhenItLoads) {
+  load(2);
+  ASSERT_FALSE(loaded_->memory_plan().streams());
+  EngineLoop loop(*loaded_, 2, shrink_);
+  const uint64_t want = run_one(loop, of_tokens(20)).logits_hash;
+  const uint64_t loaded = loaded_->report().needed_bytes;
+  loop.perform({.kind = ModelTask::Kind::sleep});
+  shrink_ = 30;  // to nearly nothing
+  loop.perform({.kind = ModelTask::Kind::wake});
+  EXPECT_TRUE(loop.status().placed->memory.streams());
+  EXPECT_EQ(run_one(loop, of_tokens(20)).logits_hash, want);
+  EXPECT_LT(loaded_->report().needed_bytes, loaded);
 }
 
 TEST_F(EngineLoopTest, WhatRunsEndsBeforeTheModelSleeps) {

@@ -168,6 +168,7 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "olmo",
                            "vaultgemma",
                            "youtu",
+                           "mlx_floats",
                            "afmoe",
                            "solar_open",
                            "dbrx",

@@ -195,7 +195,7 @@ TEST(Scheduler, ThousandsThatWaitAreServedInTheirOrder) {
   while (!scheduler.idle()) {
     for (const ScheduledJob& s : scheduler.schedule()) {
       s.job->sequence.grow(s.rows);
-      auto at = static_cast<size_t>(s.job->order.second);
+      auto at = static_cast<size_t>(s.job->order[1]);
       ASSERT_GE(at, next);
       ASSERT_LT(at, next + kMostSequences);
     }
@@ -208,6 +208,41 @@ TEST(Scheduler, ThousandsThatWaitAreServedInTheirOrder) {
     while (next < jobs.size() && !jobs[next]) ++next;
   }
   EXPECT_EQ(next, jobs.size());
+}
+
+// A beam whose tokens are all stored keeps its blocks until the other beams of its request have
+// theirs, for which another request with as early an order may have to give way.
+TEST(Scheduler, BeamsOfTwoRequestsOfOneOrderAllGetOn) {
+  constexpr int64_t kPrompt = 2 * kBlockSize, kArrivalsAPriority = 1000;
+  BlockManager blocks(options({6, 0, 0}));
+  Scheduler scheduler(blocks, {kStepRows, kMostSequences});
+  const std::vector<int32_t> prompt(kPrompt, 1), longer(kPrompt + 1, 1);
+  ASSERT_TRUE(scheduler.fits(kPrompt + 1, 2));
+  Job early(Sequence(blocks), prompt), late(Sequence(blocks), prompt);
+  early.priority = 1;
+  scheduler.add(early);
+  for (int64_t i = 1; i < kArrivalsAPriority; ++i) {
+    Job between(Sequence(blocks), prompt);
+    scheduler.add(between);
+    scheduler.remove(between);
+  }
+  scheduler.add(late);
+  for (const ScheduledJob& s : scheduler.schedule()) s.job->sequence.grow(s.rows);
+  Job early_fork(early.sequence.fork(), longer), late_fork(late.sequence.fork(), longer);
+  scheduler.add_fork(early_fork, early);
+  scheduler.add_fork(late_fork, late);
+  for (Job* job : {&early, &late}) job->ids = longer;
+  while (!scheduler.idle()) {
+    const std::vector<ScheduledJob> step = scheduler.schedule();
+    ASSERT_FALSE(step.empty()) << "nobody gets on";
+    for (const ScheduledJob& s : step) s.job->sequence.grow(s.rows);
+    for (auto [beam, fork] : {std::pair(&early, &early_fork), std::pair(&late, &late_fork)}) {
+      if (beam->sequence.length() <= kPrompt || fork->sequence.length() <= kPrompt) continue;
+      scheduler.remove(*beam);
+      scheduler.remove(*fork);
+    }
+  }
+  EXPECT_TRUE(blocks.idle());
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ TEST(QuantizationConfig, IsFoundUnderOtherKeysAndInOtherFiles) {
   EXPECT_EQ(method(settled(Json::object(), {{"quant_config.json", of_awq}})), "awq");
   const Json of_modelopt{{"quantization", {{"quant_algo", "FP8"}}}};
   EXPECT_EQ(method(settled(Json::object(), {{"hf_quant_config.json", of_modelopt}})), "modelopt");
+  EXPECT_EQ(method(settled({{"quantization_config", of_modelopt}})), "modelopt");
   const Json only_kv{{"quantization", {{"quant_algo", nullptr}, {"kv_cache_quant_algo", "FP8"}}}};
   EXPECT_TRUE(settled(Json::object(), {{"hf_quant_config.json", only_kv}}).is_null());
   EXPECT_TRUE(settled(Json::object(), {{"quantize_config.json", Json::array()}}).is_null());
@@ -61,6 +62,16 @@ TEST(QuantizationConfig, MethodsHaveOneName) {
             "auto_round:auto_awq");
   EXPECT_EQ(packing({{"quant_method", "auto-round"}, {"packing_format", "auto_round:fp8_static"}}),
             "auto_round:fp8_static");
+  EXPECT_EQ(packing({{"quant_method", "auto-round"},
+                     {"packing_format", "auto_round:auto_gptq"},
+                     {"rotation_config", {{"hadamard_type", "hadamard"}}}}),
+            "auto_round:auto_gptq and rotation_config");
+  // Floats of AutoRound lie as others have them.
+  EXPECT_EQ(method(of({{"quant_method", "auto-round"}, {"data_type", "fp"}})), "fp8");
+  for (const char* type : {"mx_fp", "mx_fp_rceil", "nv_fp"})
+    EXPECT_EQ(method(of({{"quant_method", "auto-round"}, {"data_type", type}})),
+              "compressed-tensors");
+  EXPECT_EQ(method(of({{"quant_method", "auto-round"}, {"data_type", "nvfp4_v2"}})), "auto-round");
   // Also that of a language model within another one.
   Json wrapper{{"text_config", {{"quantization_config", {{"quant_method", "awq_marlin"}}}}}};
   settle_quantization_config(wrapper, [](const char*) { return std::nullopt; });

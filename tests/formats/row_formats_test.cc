@@ -129,6 +129,27 @@ std::vector<Stored> all_formats() {
       {"float8 of torchao",
        {{"quant_method", "torchao"}},
        {tensor("a._weight_qdata", {24, 64}, "F8_E4M3"), tensor("a._weight_scale", {24, 1}, "F32")}},
+      {"four bits of torchao",
+       {{"quant_method", "torchao"}},
+       {tensor("a._weight_qdata", {24, 32}, "I8"), tensor("a._weight_scale", {2, 24}, "BF16"),
+        tensor("a._weight_zero_point", {2, 24}, "BF16")}},
+      {"ternary codes of BitNet",
+       {{"quant_method", "bitnet"}},
+       {tensor("a.weight", {6, 64}, "U8"), tensor("a.weight_scale", {1}, "BF16")}},
+      {"integers with static ranges",
+       {{"quant_method", "gemma"}},
+       {tensor("a.weight", {24, 32}, "U8"), tensor("a.weight_scale", {24, 1}, "F32")}},
+      {"a table with static ranges",
+       {{"quant_method", "gemma"}},
+       {tensor("a.embedding_quantized", {24, 16}, "U8"),
+        tensor("a.embedding_scale", {24, 2}, "F32")}},
+      {"integers of metal",
+       {{"quant_method", "metal"}, {"bits", 4}, {"group_size", 32}},
+       {tensor("a.weight", {24, 8}, "U32"), tensor("a.scales", {24, 2}, "BF16"),
+        tensor("a.qbiases", {24, 2}, "BF16")}},
+      {"MXFP8 of MiniMax",
+       {{"quant_method", "mxfp8"}, {"weight_block_size", {1, 32}}},
+       {tensor("a.weight", {24, 64}, "F8_E4M3"), tensor("a.weight_scale_inv", {24, 2}, "U8")}},
       hqq(1, "4bit_u8", {24, 64}),
       {"packed integers of 3 bits",
        compressed("pack-quantized", 32),
@@ -184,6 +205,14 @@ TEST(RowFormats, HqqRefusesOtherGroupsAndPackings) {
   EXPECT_THAT(fault_of(three), testing::HasSubstr("those of 3 bits are not supported"));
 }
 
+TEST(RowFormats, BitNetRefusesWeightsThatItWouldHaveToMake) {
+  Stored stored{"", {{"quant_method", "bitnet"}}, {tensor("a.weight", {24, 64}, "BF16")}};
+  stored.config["quantization_mode"] = "online";
+  EXPECT_THAT(fault_of(stored), testing::HasSubstr("quantization_mode online is not supported"));
+  stored.config = {{"quant_method", "bitnet"}, {"use_rms_norm", true}};
+  EXPECT_THAT(fault_of(stored), testing::HasSubstr("use_rms_norm is not supported"));
+}
+
 TEST(RowFormats, WhatFitsIsAMatrixAndWhatDoesNotIsAFault) {
   for (const Stored& good : all_formats()) {
     SCOPED_TRACE(good.name);
@@ -192,8 +221,8 @@ TEST(RowFormats, WhatFitsIsAMatrixAndWhatDoesNotIsAFault) {
       Stored bad = good;
       bad.tensors.erase(bad.tensors.begin() + static_cast<long>(i));
       const std::string& name = good.tensors[i].name;
-      const bool may_lack =
-          name.ends_with("zero_point") || name.ends_with("_shape") || name == "a.global_scale";
+      const bool may_lack = (name.ends_with("zero_point") && good.name != "four bits of torchao") ||
+                            name.ends_with("_shape") || name == "a.global_scale";
       EXPECT_EQ(fault_of(bad).empty(), may_lack) << "without " << name;
       std::vector<std::vector<int64_t>> shapes{{}, {0}, {1}, {5, 3}, {24, 0}, {24, 3}, {1, 1, 1}};
       shapes.push_back(good.tensors[i].shape);

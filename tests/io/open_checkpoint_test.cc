@@ -76,6 +76,19 @@ TEST(OpenCheckpoint, PrefersTheSingleFile) {
   EXPECT_EQ(index.find("x"), nullptr);
 }
 
+// The length of a header may begin with the byte that a pickle begins with.
+TEST(OpenCheckpoint, ReadsSafetensorsOfAnyNameAndHeaderLength) {
+  TempDir dir;
+  std::string header = object({entry("x", 0, 4)});
+  for (size_t length : {0x80u, 0x280u, 0x481u}) {
+    header.resize(length, ' ');
+    write_file(dir / "weights.safetensors", safetensors(header, "1234"));
+    const CheckpointIndex index = open_checkpoint(dir.path());
+    ASSERT_EQ(index.tensors().size(), 1u);
+    EXPECT_EQ(index.tensors()[0].offset, 8 + length);
+  }
+}
+
 // A tensor that the index does not list is taken from the last shard that has it.
 TEST(OpenCheckpoint, TheIndexDecidesWhatItLists) {
   TempDir dir;

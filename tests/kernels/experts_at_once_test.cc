@@ -258,8 +258,10 @@ TEST_P(ExpertsAtOnce, OthersAreLeftToLinear) {
     EXPECT_FALSE(backend_for(s)->computes_experts(p.weights, s.top_k));
   }
   ExpertsProblem p(kExpertKinds[0], s, random);
-  p.weights.activation.kind = Activation::xielu;
-  EXPECT_FALSE(backend_for(s)->computes_experts(p.weights, s.top_k));
+  for (Activation activation : {Activation::xielu, Activation::softplus}) {
+    p.weights.activation.kind = activation;
+    EXPECT_FALSE(backend_for(s)->computes_experts(p.weights, s.top_k));
+  }
 }
 
 SLUICE_OVER_EVERY_TARGET(ExpertsAtOnce);

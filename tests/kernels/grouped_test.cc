@@ -263,8 +263,9 @@ RandomCodes random_rows(test::Random& random) {
   }
   if (!whole && !shared && random.between(0, 1) > 0)
     codes.args.words.of_word = 32 / codes.format.bits;
-  codes.args.words.high_first = codes.format.bits == 4 && !shared && random.between(0, 1) > 0;
-  codes.args.words.is_signed = codes.format.bits == 8 && random.between(0, 1) > 0;
+  const bool halves = codes.format.bits == 4 && !shared;
+  codes.args.words.high_first = (halves || shared) && random.between(0, 1) > 0;
+  codes.args.words.is_signed = (halves || codes.format.bits == 8) && random.between(0, 1) > 0;
   codes.args.stored = DType::u8;
   codes.args.rows = codes.rows;
   codes.args.to.format = codes.format;
@@ -283,6 +284,7 @@ RandomCodes random_columns(test::Random& random) {
   codes.args.stored = DType::u32;
   codes.args.outputs = codes.rows;
   codes.args.first_output = random.between(0, stored - codes.rows);
+  if (random.between(0, 1) > 0) codes.args.first_output -= codes.args.first_output % 8;
   codes.args.rows = across ? codes.cols : runs * codes.format.bits;
   codes.args.source_stride = across ? stored / 2 : stored * 4;
   codes.fill(codes.args.rows * codes.args.source_stride, random);
@@ -439,6 +441,10 @@ TEST_P(Grouped, RowCodesLikeTheReference) {
       test::shared_layer(2, 3, 32, rows, 137, random),
       test::shared_layer(4, 0, 64, rows, cols, random),
       test::shared_layer(4, 1, 16, rows, 96, random),
+      test::ternary_layer(0, rows, cols, random),
+      test::ternary_layer(3, rows, 137, random),
+      test::across_layer(32, rows, cols, random),
+      test::across_layer(96, rows, cols, random),
       test::float_zeros_layer(3, 32, true, DType::bf16, rows, cols, random),
       test::float_zeros_layer(4, 64, true, DType::f16, rows, cols, random),
       test::float_zeros_layer(5, 32, false, DType::bf16, rows, 137, random),

@@ -76,5 +76,36 @@ TEST(LoadingRanks, FailTogether) {
   }
 }
 
+// A group of which the other rank does not come.
+class Deserted final : public Group {
+ public:
+  Rank rank() const override { return {0, 2}; }
+  std::span<const std::byte> all_gather(std::span<const std::byte>) const override {
+    ++waits;
+    break_off();
+    fail(ErrorKind::runtime, "rank 1: not where the others have waited");
+  }
+  void all_to_all(std::span<const std::span<const std::byte>>,
+                  std::span<const std::span<std::byte>>) const override {}
+  void send(int, std::span<const std::byte>) const override {}
+  void receive(int, std::span<std::byte>) const override {}
+  void tell(std::span<const std::byte>) const override {}
+  void hear(std::vector<std::byte>&, const std::stop_token&) const override {}
+  mutable int waits = 0;
+};
+
+TEST(LoadingRanks, WaitOnceForARankThatDoesNotCome) {
+  const Deserted other_hangs, own_fails;
+  {
+    LoadingRanks ranks(other_hangs);
+    EXPECT_THROW(static_cast<void>(ranks.begin({1})), Error);
+  }
+  EXPECT_EQ(other_hangs.waits, 1);
+  {
+    const LoadingRanks ranks(own_fails);  // ends as its load has an error, which is told
+  }
+  EXPECT_EQ(own_fails.waits, 1);
+}
+
 }  // namespace
 }  // namespace sluice

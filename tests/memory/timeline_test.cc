@@ -154,6 +154,20 @@ TEST(Timeline, OfALedgerIsBoundedAndItsPeaksAreExact) {
   EXPECT_EQ(peak, 300500);
 }
 
+TEST(Timeline, OfALedgerIsBoundedHoweverManyPhasesBegin) {
+  Ledger ledger;
+  for (int i = 0; i < 20000; ++i) {
+    ledger.begin_phase(i == 0 ? "first" : "load");
+    const Lease staging = ledger.lease(Place::host, Use::staging, "ring", 10);
+    const Lease weights = ledger.lease(Place::host, Use::weights, "unit", 100);
+  }
+  const std::vector<Ledger::Phase> phases = ledger.phases();
+  ASSERT_EQ(phases.size(), Ledger::kMostPhases);
+  EXPECT_EQ(phases.front().name, "first");
+  EXPECT_TRUE(std::ranges::is_sorted(phases, {}, &Ledger::Phase::seconds));
+  EXPECT_LE(ledger.events().size(), Ledger::kMostEvents);
+}
+
 // Every account has something of its own to say, so there is nothing to merge: it takes its time.
 TEST(Timeline, OfManyAccountsTakesLinearTime) {
   Ledger ledger;

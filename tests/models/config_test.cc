@@ -83,6 +83,15 @@ TEST(Config, BadFieldsAreNamed) {
         {"config_groups", {{"group_0", Json::object()}}},
         {"kv_cache_scheme", Json::object()}},
        "compressed-tensors"},
+      {"quantization_config",
+       {{"quant_method", "compressed-tensors"},
+        {"format", "dense"},
+        {"transform_config", {{"config_groups", {{"R3", Json::object()}}}}}},
+       "transform_config"},
+      {"quantization_config",
+       {{"quant_method", "compressed-tensors"},
+        {"sparsity_config", {{"format", "sparse-24-bitmask"}}}},
+       "sparse-24-bitmask"},
   };
   for (const BadField& c : cases) {
     Json config = test::tiny_config();
@@ -93,6 +102,25 @@ TEST(Config, BadFieldsAreNamed) {
     EXPECT_NE(message.find("config.json"), std::string::npos) << message;
   }
   EXPECT_EQ(config_refusal(test::tiny_config().dump()), "accepted");
+}
+
+// mlx-lm multiplies weights by what the config says.
+TEST(Config, MultipliersOfMlxAreRefused) {
+  const test::TempDir dir;
+  const std::filesystem::path model = test::source_dir() / "tests/data/models/falcon_h1";
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors"})
+    if (std::filesystem::exists(model / name))
+      std::filesystem::copy_file(model / name, dir.path() / name);
+  EXPECT_NO_THROW(read_model(*open_model({dir.path()})));
+  Json config = parse_json(test::read_file(model / "config.json"), "config.json");
+  config["quantization"] = {{"bits", 4}, {"group_size", 32}};
+  test::write_file(dir / "config.json", config.dump());
+  try {
+    read_model(*open_model({dir.path()}));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("ssm_multipliers"), std::string::npos) << e.what();
+  }
 }
 
 TEST(Config, TheTableOfLayersLacksFewRows) {

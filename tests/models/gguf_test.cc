@@ -668,6 +668,12 @@ TEST(GgufTokenizer, OddValuesAreNamed) {
               AllOf(HasSubstr("model.gguf"), HasSubstr("not in the vocabulary")));
   EXPECT_THAT(fault(byte_level("qwen2", {}).numbers<int32_t>("tokenizer.ggml.token_type", {1})),
               HasSubstr("token_type has 1 elements, but there are 3 tokens"));
+  EXPECT_THAT(fault(tiny("llama")
+                        .string("tokenizer.ggml.model", "gpt2")
+                        .string("tokenizer.ggml.pre", "qwen2")
+                        .strings("tokenizer.ggml.tokens", {"\x80", "\xF0", "\x80\xF0"})
+                        .strings("tokenizer.ggml.merges", {"\x80 \xF0"})),
+              AllOf(HasSubstr("model.gguf"), HasSubstr("token 0 (\"\\x80\") is not UTF-8")));
   EXPECT_THAT(fault(tiny("llama").strings("tokenizer.ggml.tokens", {"a"})),
               HasSubstr("tokenizer.ggml.model is missing"));
   EXPECT_THAT(fault(tiny("llama")

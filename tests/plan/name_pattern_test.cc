@@ -37,10 +37,12 @@ TEST(NamePattern, MayBeARegularExpression) {
   EXPECT_FALSE(fits("re:down_proj")) << "it begins where the name does";
   EXPECT_FALSE(fits("re:.*up_proj"));
   EXPECT_TRUE(fits("re:model"));
+  EXPECT_TRUE(fits("re:.*proj$", "\xff.a_proj")) << "a GGUF file's names are any bytes";
 }
 
 TEST(NamePattern, WhatIsNoneIsAWrongOption) {
-  for (const char* text : {"", ".", "layers.", ".mlp", "a..b", "re:(", "re:[", "re:*a"}) {
+  for (const char* text :
+       {"", ".", "layers.", ".mlp", "a..b", "re:(", "re:[", "re:*a", "re:\xed\x80"}) {
     try {
       NamePattern::parse(text, "--place x");
       ADD_FAILURE() << text;

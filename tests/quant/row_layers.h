@@ -75,8 +75,8 @@ struct RowLayer {
     const CodeWords& words = planes[0].words;
     if (words.sharing > 1) {
       const auto byte = at<uint8_t>(0, row * code_bytes + col);
-      return static_cast<uint32_t>(byte) >> (words.sharing - 1 - words.place) * format.bits &
-             ((1u << format.bits) - 1);
+      const int place = words.high_first ? words.sharing - 1 - words.place : words.place;
+      return static_cast<uint32_t>(byte) >> place * format.bits & ((1u << format.bits) - 1);
     }
     const int64_t each = words.of_word;
     const int64_t bit = each > 0 ? col / each * 32 + col % each * format.bits : col * format.bits;
@@ -185,6 +185,27 @@ inline RowLayer float_zeros_layer(int bits, int64_t group, bool added, DType typ
   return layer;
 }
 
+// Integers with a sign and zeros that are added, where numbers of a group lie side by side, as
+// torchao has them.
+inline RowLayer across_layer(int64_t group, int64_t rows, int64_t cols, Random& random) {
+  RowLayer layer = float_zeros_layer(4, group, true, DType::bf16, rows, cols, random);
+  layer.name = "integers with numbers across";
+  layer.format.zero_base = 8;
+  layer.planes[0].words.is_signed = true;
+  for (size_t i : {1, 2}) {
+    layer.planes[i].sharing = 0;
+    layer.planes[i].across = rows;
+  }
+  layer.value_of = [=](const RowLayer& l, int64_t r, int64_t c) {
+    const auto number = [&](size_t plane) {
+      return bf16_to_float(l.at<uint16_t>(plane, c / group * rows + r));
+    };
+    const int code = static_cast<int>(l.code(r, c) ^ 8) - 8;
+    return static_cast<float>(code) * number(1) + number(2);
+  };
+  return layer;
+}
+
 // The same, of codes that share their bytes with those of other outputs, as HQQ's do.
 inline RowLayer shared_layer(int bits, int place, int64_t group, int64_t rows, int64_t cols,
                              Random& random) {
@@ -192,8 +213,32 @@ inline RowLayer shared_layer(int bits, int place, int64_t group, int64_t rows, i
   layer.name = "integers in shared bytes";
   layer.planes[0].words.sharing = 8 / bits;
   layer.planes[0].words.place = place;
+  layer.planes[0].words.high_first = true;
   layer.planes[0].source_stride = layer.code_bytes = cols;
   layer.stored[0] = layer.bytes(rows * cols, 0, 255);
+  return layer;
+}
+
+// -1, 0 and 1 in shared bytes, less what one number of all divides, as BitNet has them.
+inline RowLayer ternary_layer(int place, int64_t rows, int64_t cols, Random& random) {
+  WeightFormat f{.scale_cols = round_to(cols, int64_t{kRunCols})};
+  f.bits = 2;
+  f.symmetric = true;
+  f.zero_base = 1;
+  RowLayer layer("ternary codes", f, rows, cols, random);
+  layer.planes[0].words.sharing = 4;
+  layer.planes[0].words.place = place;
+  layer.planes[0].source_stride = layer.code_bytes = cols;
+  layer.stored[0] = layer.bytes(rows * cols, 0, 255);
+  EncodeArgs args;
+  args.stored = DType::bf16;
+  args.sharing = 0;
+  args.inverse = true;
+  layer.add(Plane::scales, layer.bytes(2, 0x41, 0x42), args);
+  layer.value_of = [](const RowLayer& l, int64_t r, int64_t c) {
+    const float scale = 1 / bf16_to_float(l.at<uint16_t>(1, 0));
+    return (static_cast<float>(l.code(r, c)) - 1) * scale;
+  };
   return layer;
 }
 

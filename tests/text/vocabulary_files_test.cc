@@ -61,6 +61,58 @@ INSTANTIATE_TEST_SUITE_P(Sample, VocabularyFiles,
                                          "tekken"),
                          [](const auto& p) { return std::string(p.param); });
 
+// The vocabulary and the merges of a tokenizer.json, as two files.
+void write_vocab_and_merges(const fs::path& directory, const Json& config) {
+  const Json model = Json::parse(read_file(kData / "gpt2_bpe/tokenizer.json")).at("model");
+  std::string merges = "#version: 0.2\n";
+  for (const Json& merge : model.at("merges"))
+    merges += merge.is_string()
+                  ? merge.get<std::string>() + "\n"
+                  : merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+  write_file(directory / "vocab.json", model.at("vocab").dump());
+  write_file(directory / "merges.txt", merges);
+  write_file(directory / "tokenizer_config.json", config.dump());
+}
+
+TEST(VocabAndMerges, GiveTheIdsOfTransformers) {
+  for (const Json& each : Json::parse(read_file(kData / "vocab_and_merges.json"))) {
+    test::TempDir dir;
+    write_vocab_and_merges(dir.path(), each.at("config"));
+    const Tokenizer tokenizer = Tokenizer::load(dir.path());
+    EXPECT_THAT(tokenizer.warnings(), testing::IsEmpty());
+    for (const Json& row : each.at("rows")) {
+      const auto ids = row.at("ids").get<Ids>();
+      ASSERT_EQ(tokenizer.encode(row.at("text").get<std::string>(), true), ids) << row;
+      EXPECT_EQ(tokenizer.decode(ids, false), row.at("decoded").get<std::string>()) << row;
+    }
+  }
+}
+
+TEST(VocabAndMerges, OfOtherClassesAndWithFaultsAreRefused) {
+  const auto refusal = [](const Json& config, const char* file, const std::string& text) {
+    test::TempDir dir;
+    write_vocab_and_merges(dir.path(), config);
+    if (file != nullptr) write_file(dir / file, text);
+    try {
+      Tokenizer::load(dir.path());
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal({{"tokenizer_class", "BioGptTokenizer"}}, nullptr, ""),
+              HasSubstr("vocab.json: how a BioGptTokenizer splits a text is not known"));
+  EXPECT_THAT(refusal(Json::object(), "vocab.json", R"({"a": 0})"),
+              HasSubstr("not every byte is a token"));
+  EXPECT_THAT(refusal(Json::object(), "vocab.json", R"({"a": -1})"), HasSubstr("id -1"));
+  EXPECT_THAT(refusal(Json::object(), "vocab.json", "{"), HasSubstr("vocab.json: "));
+  EXPECT_THAT(refusal(Json::object(), "merges.txt", "a b\na b c\n"),
+              HasSubstr("merges.txt: line 2"));
+  EXPECT_THAT(refusal(Json::object(), "merges.txt", "a\n"), HasSubstr("merges.txt: line 1"));
+  EXPECT_THAT(refusal(Json::object(), "merges.txt", "\xff z\n"), HasSubstr("vocab.json: "));
+}
+
 // The shared tokenizer.model alone.
 TEST(SentencePiece, GivesTheIdsOfItsLibraryForAllSharedTexts) {
   if (test::oracle_dir().empty()) GTEST_SKIP() << "the shared fixtures are not here";
@@ -171,6 +223,10 @@ TEST(VocabularyFaults, AreRefused) {
   expect_refused("tokenizer.model", "\n\3\n\1a\x12\3\xC0\1\1", "treat_whitespace_as_suffix");
   expect_refused("tokenizer.model", std::string("\n\x08\n\1a\x15\0\0\xC0\x7F", 10),
                  "no finite score");
+  expect_refused("tokenizer.model", "\n\4\n\2a\xF0", "token 0 (\"a\\xf0\") is not UTF-8");
+  // A piece of continuation bytes alone, in front of all others, that a merge would join.
+  expect_refused("tokenizer.model", "\n\3\n\1\x80\n\3\n\1\x61\n\4\n\2\x80\x61\x12\2\x18\2",
+                 "is not UTF-8");
   expect_refused("tokenizer.model", "YQ== 0\n", "not every byte");
   expect_refused("tokenizer.model", "YQ== x\n", "a rank");
   expect_refused("tokenizer.model", "Y 0\n", "base64");

@@ -77,11 +77,11 @@ inline GroupScale group_scale(const GroupedJob& job, int64_t panel, int64_t grou
   if (job.scale_type == DType::u8) scale += job.scale_values[kScaleValues];
   if (job.table == CodeTable::e2m1) scale *= 0.5f;  // codes are doubled
   if (job.table != CodeTable::integers) return {scale, Vf{}};
-  Vf zero = Vf{} + static_cast<float>(job.zero_base);
-  if (job.zeros != nullptr)
-    zero += job.zero_type == DType::u8 ? floats(load_u8(job.zeros + at))
-                                       : numbers_of(job.zero_type, job.zeros, at);
-  return {scale, job.adds_zeros ? -zero : scale * zero};
+  const Vf base = Vf{} + static_cast<float>(job.zero_base);
+  if (job.zeros == nullptr) return {scale, scale * base};
+  const Vf zero = job.zero_type == DType::u8 ? floats(load_u8(job.zeros + at))
+                                             : numbers_of(job.zero_type, job.zeros, at);
+  return {scale, job.adds_zeros ? scale * base - zero : scale * (base + zero)};
 }
 
 // Sums of a panel [rows][16], times the scale of each row, and with the bias, into y.

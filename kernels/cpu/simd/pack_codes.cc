@@ -1,4 +1,5 @@
 // Codes of files into runs of a panel (quant/pack_codes.h). Lanes are outputs.
+#include "kernels/cpu/simd/code_columns.h"
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/simd.h"
 
@@ -10,6 +11,7 @@ constexpr int kRunCols = 32;
 // Runs of rows that are transposed together: each row has as many lines as there are bits from a
 // code to the next.
 constexpr int64_t kRunsAtOnce = 16;
+constexpr int64_t kMostLines = 4096;  // of a panel that are brought together
 
 // Bits of a code in the first words of a run (quant/groups.h).
 template <int kBits>
@@ -98,7 +100,6 @@ struct Lanes {
   const std::byte* const* from;
   int64_t apart, bytes;
   bool together = true;  // words lie side by side
-  bool eights = true;    // eight outputs have the same word
   bool high_first;
   Vu signs{}, shifts{};
 
@@ -111,24 +112,12 @@ struct Lanes {
       const bool is_there = from[i] != nullptr;
       together = together && is_there && apart != kWordBytes &&  // rows may end before a word does
                  from[i] == from[0] + i * kWordBytes;
-      eights = eights && is_there && from[i] == from[i / 8 * 8];
       signs[i] = is_there ? job.signs : 0;
       shifts[i] = job.shifts[first + i];
     }
   }
 
   Vu beside(int64_t w) const { return load_bits(from[0] + w * apart); }
-  Vu by_eights(int64_t w) const {
-    uint32_t word;
-    std::memcpy(&word, from[0] + w * apart, sizeof word);
-    Vu words = Vu{} + word;
-#if defined(__AVX512F__)
-    std::memcpy(&word, from[8] + w * apart, sizeof word);
-    words = __builtin_shufflevector(words, Vu{} + word, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20,
-                                    21, 22, 23);
-#endif
-    return words;
-  }
   [[gnu::noinline]] Vu anywhere(int64_t w) const {
     uint32_t words[kLanes] = {};
     const int64_t left = bytes - w * kWordBytes;
@@ -195,11 +184,67 @@ void collect_runs(const PackCodesJob& job, int64_t runs) {
     uint32_t* to = job.to + first;
     if (lanes.together) {
       collect_runs<kBits>(job, lanes, runs, to, [&](int64_t w) { return lanes.beside(w); });
-    } else if (lanes.eights) {
-      collect_runs<kBits>(job, lanes, runs, to, [&](int64_t w) { return lanes.by_eights(w); });
     } else {
       collect_runs<kBits>(job, lanes, runs, to, [&](int64_t w) { return lanes.anywhere(w); });
     }
+  }
+}
+
+// Returns whether all outputs are there, and their words lie side by side, of so many outputs each.
+bool lie_together(const PackCodesJob& job, int64_t outputs) {
+  for (int64_t i = 0; i < kPanelRows; ++i) {
+    const std::byte* from = job.from[i];
+    if (from == nullptr || from != job.from[0] + i / outputs * kWordBytes) return false;
+  }
+  return job.cols % kRunCols == 0;
+}
+
+// Words of eight outputs each, of which a column has two, with no gap before the next one's.
+bool are_columns(const PackCodesJob& job) {
+  return job.of_word == 1 && job.bits == 4 && job.apart == 2 * kWordBytes && lie_together(job, 8);
+}
+
+void pack_lines(const std::byte* columns, int64_t runs, const CodePlaces& places, uint32_t* to) {
+  for (int64_t line = 0; line < runs * 4; ++line)
+    columns_to_line(columns + line * kLine, places, to + line * kPanelRows);
+}
+
+// Words of a panel, one of each output in a line, are brought together first: what is taken from
+// them one by one then lies in caches.
+bool are_ordered_lines(const PackCodesJob& job, int64_t runs) {
+  return job.order != nullptr && job.of_word == 0 && job.apart != kWordBytes &&
+         runs * job.bits <= kMostLines && lie_together(job, 1);
+}
+
+template <int kBits>
+[[gnu::noinline]] void pack_ordered_lines(const PackCodesJob& job, int64_t runs) {
+  alignas(kLine) std::byte lines[kMostLines * kLine];
+  const std::byte *from = job.from[0], *next = job.next[0];
+  for (int64_t i = 0; i < runs * kBits; ++i, from += job.apart) {
+    if (next != nullptr) __builtin_prefetch(next + i * job.apart, 0, 2);
+    if constexpr (kBits == 4) {
+      words_to_columns(from, lines + i * kLine);
+    } else {
+      std::memcpy(lines + i * kLine, from, kLine);
+    }
+  }
+  if constexpr (kBits == 4) {
+    constexpr uint32_t kPlaces[] = {0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
+    constexpr int64_t kBytes = kLine / 8;  // of a column
+    alignas(kLine) std::byte columns[kRunsAtOnce * kRunCols * kBytes];
+    const CodePlaces places(kPlaces);
+    for (int64_t run = 0; run < runs; run += kRunsAtOnce) {
+      const int64_t count = runs - run < kRunsAtOnce ? runs - run : kRunsAtOnce;
+      const int32_t* order = job.order + run * kRunCols;
+      for (int64_t c = 0; c < count * kRunCols; ++c)
+        std::memcpy(columns + c * kBytes, lines + order[c] * kBytes, kBytes);
+      pack_lines(columns, count, places, job.to + run * 4 * kPanelRows);
+    }
+  } else {
+    PackCodesJob together = job;
+    together.apart = kLine;
+    for (int64_t i = 0; i < kPanelRows; ++i) together.from[i] = lines + i * kWordBytes;
+    collect_runs<kBits>(together, runs);
   }
 }
 
@@ -273,6 +318,8 @@ void pack_rows(const PackCodesJob& job, int64_t runs) {
 template <int kBits>
 void pack(const PackCodesJob& job) {
   const int64_t runs = (job.cols + kRunCols - 1) / kRunCols;
+  if (are_columns(job)) return pack_lines(job.from[0], runs, CodePlaces(job.shifts), job.to);
+  if (are_ordered_lines(job, runs)) return pack_ordered_lines<kBits>(job, runs);
   if (job.order != nullptr || job.of_word != 0) return collect_runs<kBits>(job, runs);
   if (job.apart != kWordBytes) return pack_columns<kBits>(job, runs);
   if constexpr (8 % kBits == 0) {

@@ -146,7 +146,7 @@ UNITS = r'''
 {{ [1, 2, 3, 4, 5]|batch(2)|list }} {{ [1, 2, 3, 4, 5]|batch(2, 'x')|list }} {{ e|batch(3)|list }} {{ [1, 2, 3, 4, 5]|slice(3)|list }} {{ [1, 2, 3, 4, 5]|slice(3, 'x')|list }} {{ [1, 2]|slice(4)|list }} {{ [1, 2, 3, 4]|slice(2, 'x')|list }}
 {{ l|reverse|list }} {{ s|reverse }} {{ d|reverse|list }} {{ range(3)|reverse|list }} {{ (1, 2)|reverse|list }}
 {{ 5|reverse }}
-{{ l|map('string')|list }} {{ p|map(attribute='name')|list }} {{ p|map(attribute='extra', default='-')|list }} {{ p|map(attribute='tags.0', default='?')|list }} {{ words|map('upper')|join(',') }} {{ words|map('replace', 'p', 'b')|list }} {{ m|map('last')|list }} {{ m|map(attribute=0)|list }} {{ l|map('default', 0)|list }} {{ missing|map('upper')|list }} {{ p|map('attr', 'name')|list }} {{ words|map('length')|sum }} {{ s|map('upper')|join }}
+{{ l|map('string')|list }} {{ p|map(attribute='name')|list }} {{ p|map(attribute='extra', default='-')|list }} {{ p|map(attribute='tags.0', default='?')|list }} {{ p|map(attribute='none.x.0', default='-')|list }} {{ p|groupby('none.x', default='q')|map('first')|list }} {{ words|map('upper')|join(',') }} {{ words|map('replace', 'p', 'b')|list }} {{ m|map('last')|list }} {{ m|map(attribute=0)|list }} {{ l|map('default', 0)|list }} {{ missing|map('upper')|list }} {{ p|map('attr', 'name')|list }} {{ words|map('length')|sum }} {{ s|map('upper')|join }}
 {{ l|map('nope')|list }}
 {{ l|map|list }}
 {{ l|map(attribute='a', foo=1)|list }}

@@ -52,6 +52,13 @@ TEST_F(CublasLt, AProductWhoseWaysAreAllRefusedIsNotTriedAgain) {
   EXPECT_FALSE(gemm_->multiply_i8({nullptr, 4, 64}, {nullptr, 16, 64}, sums, workspace_, nullptr));
 }
 
+TEST_F(CublasLt, ProductsOfTooManyShapesAreForgotten) {
+  refuse(2);
+  EXPECT_FALSE(bf16(64));
+  for (int64_t cols = 65; cols < 1500; ++cols) EXPECT_TRUE(bf16(cols));
+  EXPECT_TRUE(bf16(64));  // is tried again
+}
+
 TEST_F(CublasLt, OfCodesItSaysWhatIsLeft) {
   EXPECT_EQ(gemm_->product_of(x_, w_, y()), E4M3Product::scaled);
   refuse(2);

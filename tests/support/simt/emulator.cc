@@ -287,6 +287,7 @@ void set_up(const cuda::Launch& launch, const std::function<void()>& body) {
   m.size = size_t{blockDim.x} * blockDim.y * blockDim.z;
   check(m.size > 0 && m.size <= 1024 && blockDim.z <= 64, "a block of 1 to 1024 threads");
   check(gridDim.x > 0 && gridDim.y > 0 && gridDim.z > 0, "a grid of at least one block");
+  check(launch.shared_bytes <= cuda::kMostSharedBytes, "shared memory that every GPU has");
   check(gridDim.x < 1u << 31 && gridDim.y < 65536 && gridDim.z < 65536, "a grid that CUDA takes");
   for (size_t i = m.made.size(); i < m.size; ++i) map_stack(m.made.emplace_back().fiber, i);
   for (size_t i = 0; i < m.threads.size(); ++i) m.threads[i] = i < m.size ? &m.made[i] : nullptr;
