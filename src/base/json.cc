@@ -16,8 +16,8 @@
 namespace sluice {
 namespace {
 
-// Python's numbers that are not finite. For each stands a string with a NUL, which no text file
-// holds, while the text is parsed.
+// Python's numbers that are not finite. For each stands a string with a NUL, which texts with such
+// numbers hold in no other way, while the text is parsed.
 struct NotFinite {
   std::string_view literal;
   double value;
@@ -54,7 +54,9 @@ class Builder : public nlohmann::json_sax<SomeJson> {
  public:
   static constexpr bool kOrdered = std::is_same_v<SomeJson, OrderedJson>;
 
-  Builder(std::string_view where, int max_depth) : where_(where), max_depth_(max_depth) {}
+  // `python`: strings may stand for numbers that are not finite.
+  Builder(std::string_view where, int max_depth, bool python)
+      : where_(where), max_depth_(max_depth), python_(python) {}
   SomeJson take() { return std::move(root_); }
   const std::string& fault() const { return fault_; }
   const std::optional<std::string>& repeated() const { return repeated_; }
@@ -69,7 +71,7 @@ class Builder : public nlohmann::json_sax<SomeJson> {
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
   bool string(std::string& text) override {
-    if (const NotFinite* number = not_finite(text)) return put(number->value);
+    if (const NotFinite* number = python_ ? not_finite(text) : nullptr) return put(number->value);
     return put(std::move(text));
   }
   bool binary(typename SomeJson::binary_t&) override { return false; }  // is in no text
@@ -81,7 +83,7 @@ class Builder : public nlohmann::json_sax<SomeJson> {
     return close();
   }
   bool key(std::string& name) override {
-    if (not_finite(name) != nullptr)
+    if (python_ && not_finite(name) != nullptr)
       fail(ErrorKind::refused, "{}: not valid JSON: a key is not a string", where_);
     if constexpr (kOrdered) {  // without a search, which takes time that grows with the object
       auto& members = open_.back()->template get_ref<typename SomeJson::object_t&>();
@@ -131,6 +133,7 @@ class Builder : public nlohmann::json_sax<SomeJson> {
 
   std::string_view where_;
   int max_depth_;
+  bool python_;
   std::string fault_;
   std::optional<std::string> repeated_;  // a key of an object that has ended
   SomeJson root_;
@@ -147,7 +150,7 @@ SomeJson parse(std::string_view text, std::string_view where, int max_depth,
   if (text.find('\0') != std::string_view::npos) {
     fail(ErrorKind::refused, "{}: not valid JSON: it holds a NUL", where);
   }
-  Builder<SomeJson> builder(where, max_depth);
+  Builder<SomeJson> builder(where, max_depth, proper.has_value());
   if (!SomeJson::sax_parse(text.begin(), text.end(), &builder))
     refuse_json(text, where, builder.fault());
   repeated = builder.repeated();

@@ -10,6 +10,7 @@
 
 #include "src/base/checksum.h"
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/engine/step_data.h"
 
 namespace sluice {
@@ -39,8 +40,12 @@ uint64_t results_key(const Planner& planner) {
 Planner::~Planner() {
   if (!leads() || group_.is_over()) return;
   const std::array end{static_cast<std::byte>(RankCommand::end)};
-  group_.tell(end);
-  group_.end();
+  try {
+    group_.tell(end);
+    group_.end();
+  } catch (const Error& e) {  // a rank that does not come any more
+    log::warning("{}", e.what());
+  }
 }
 
 void Planner::need_one_rank(std::string_view what) const {

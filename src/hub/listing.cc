@@ -59,10 +59,20 @@ HubFile parse_file(const Json& sibling, const std::string& where) {
   return file;
 }
 
+// A pattern that only this name matches.
+std::string literal_pattern(const std::string& name) {
+  std::string pattern;
+  for (const char c : name) {
+    if (std::string_view("*?[\\").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
+}
+
 // The parts of a GGUF model, of which `first` is the first.
 std::string parts_pattern(const std::string& first) {
   constexpr std::string_view kFirst = "-00001-of-";
-  std::string pattern = first;
+  std::string pattern = literal_pattern(first);
   if (const size_t at = pattern.find(kFirst); at != std::string::npos)
     pattern.replace(at + 1, 5, "?????");
   return pattern;
@@ -83,7 +93,8 @@ std::vector<std::string> whole_model(const std::vector<std::string>& names) {
   for (const std::string& file : names) {
     const bool weights = kind != std::end(kWeights) && is_of_kind(file, *kind);
     const bool beside = matches_any(file, kRunFrom) && !matches_any(file, kForOthers);
-    if (weights || (beside && !file.starts_with(kConsolidated))) files.push_back(file);
+    if (weights || (beside && !file.starts_with(kConsolidated)))
+      files.push_back(literal_pattern(file));
   }
   return files;
 }

@@ -100,7 +100,9 @@ class Record {
 
  private:
   void write() const {
-    io::write_whole(path_, [&](const auto& put) { put(json_.dump(1)); }, {});
+    // A server's validators may be any bytes.
+    const std::string text = json_.dump(1, ' ', false, Json::error_handler_t::replace);
+    io::write_whole(path_, [&](const auto& put) { put(text); }, {});
   }
 
   fs::path path_;
@@ -306,7 +308,8 @@ class Fetch {
         return false;
       }
     };
-    const HttpGet get{.url = address_.directory + file + address_.query,
+    const std::string path = file == address_.file ? file : url_path(file);  // as it was given
+    const HttpGet get{.url = address_.directory + path + address_.query,
                       .token = std::nullopt,
                       .from = incoming.resume_at()};
     const HttpResult result = http_get(

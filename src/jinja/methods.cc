@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "src/jinja/function_object.h"
 #include "src/jinja/functions.h"
@@ -65,7 +66,7 @@ Value dict_fromkeys(const Value&, const Bound& a) {
 }
 
 Value is_integral(const Value& s, const Bound&) {
-  return Value::boolean(s.real() == static_cast<double>(static_cast<int64_t>(s.real())));
+  return Value::boolean(std::isfinite(s.real()) && s.real() == std::floor(s.real()));
 }
 
 constexpr std::array kListMethods = std::to_array<Filter>({

@@ -83,8 +83,10 @@ class Percent {
       if (here() == '+' || (here() == ' ' && spec.sign != '+')) spec.sign = here();
     }
     spec.width = number();
-    if (spec.width < 0) left = true;
-    spec.width = std::abs(spec.width);
+    if (spec.width < 0) {
+      left = true;
+      spec.width = static_cast<int64_t>(0 - static_cast<uint64_t>(spec.width));
+    }
     if (here() == '.') {
       ++at_;
       spec.precision = std::max<int64_t>(number(), 0);

@@ -264,7 +264,7 @@ Value center(const Value& s, const Bound& a) { return justified(s, a, Side::both
 Value zfill(const Value& s, const Bound& a) {
   const bool sign = s.text().starts_with('-') || s.text().starts_with('+');
   const std::string_view digits = std::string_view(s.text()).substr(sign ? 1 : 0);
-  const int64_t width = a.integer(0, 0) - (sign ? 1 : 0);
+  const int64_t width = std::max<int64_t>(a.integer(0, 0), 0) - (sign ? 1 : 0);
   const Value filled = justify(a.meter(), digits, width, "0", Side::left);
   return text(a, s.text().substr(0, sign ? 1 : 0) + filled.text());
 }

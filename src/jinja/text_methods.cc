@@ -65,7 +65,7 @@ Value replace_all(Meter& meter, std::string_view text, std::string_view from, st
 Value justify(Meter& meter, std::string_view text, int64_t width, std::string_view fill,
               Side side) {
   const auto size = static_cast<int64_t>(character_count(text));
-  const int64_t missing = std::max<int64_t>(width - size, 0);
+  const int64_t missing = width > size ? width - size : 0;
   // Python's center() puts the odd one to the left where the width is odd.
   const int64_t left = side == Side::left    ? missing
                        : side == Side::right ? 0

@@ -36,17 +36,23 @@ void Fetcher::open(const Ring& ring) {
       fall_back(e);
     }
   }
-  queue_ = std::make_unique<EncodeQueue>(EncodeSetup{.plan = setup_.plan,
-                                                     .encoder = setup_.encoder,
-                                                     .weights = setup_.weights,
-                                                     .measured = setup_.measured,
-                                                     .slots = ring.memory,
-                                                     .slot_bytes = ring.slot_bytes,
-                                                     .threads = setup_.options.threads,
-                                                     .packed = packed_,
-                                                     .fills = setup_.fills_spill ? spill : nullptr,
-                                                     .device = setup_.device,
-                                                     .row_amax = setup_.row_amax});
+  try {
+    queue_ =
+        std::make_unique<EncodeQueue>(EncodeSetup{.plan = setup_.plan,
+                                                  .encoder = setup_.encoder,
+                                                  .weights = setup_.weights,
+                                                  .measured = setup_.measured,
+                                                  .slots = ring.memory,
+                                                  .slot_bytes = ring.slot_bytes,
+                                                  .threads = setup_.options.threads,
+                                                  .packed = packed_,
+                                                  .fills = setup_.fills_spill ? spill : nullptr,
+                                                  .device = setup_.device,
+                                                  .row_amax = setup_.row_amax});
+  } catch (...) {  // without threads: nothing is open then
+    close();
+    throw;
+  }
 }
 
 // Throws `error` again when there is no other way to the same bytes: another copy of a file, or,

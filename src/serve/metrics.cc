@@ -12,6 +12,8 @@
 #include <iterator>
 #include <utility>
 
+#include "src/text/utf8.h"
+
 namespace sluice {
 namespace {
 
@@ -73,10 +75,10 @@ uint64_t most_descriptors() {
   return limit.rlim_cur;
 }
 
-// `text` within the quotes of a label.
+// `text` within the quotes of a label. One that is not UTF-8 would make all figures useless.
 std::string escaped(std::string_view text) {
   std::string out;
-  for (char c : text) {
+  for (char c : to_valid_utf8(text)) {
     if (c == '"' || c == '\\') out += '\\';
     out += c == '\n' ? ' ' : c;
   }

@@ -118,7 +118,9 @@ void apply(const ReplaceText& replace, Decoder::Place, std::string& bytes) {
   replace_all(replace.text, replace.by, bytes);
 }
 
+// Patterns know characters alone: a part of one, as bytes may be, stays as it is.
 void apply(const ReplaceMatches& replace, Decoder::Place, std::string& bytes) {
+  if (to_valid_utf8(bytes) != bytes) return;
   std::vector<TextSpan> matches;
   PatternMatcher(replace.pattern).find_all(bytes, matches);
   std::string replaced;

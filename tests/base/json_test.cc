@@ -114,6 +114,7 @@ TEST(Json, TakesWhatPythonWrites) {
       "f");
   JsonFields f(j, "f");
   EXPECT_EQ(f.string("b"), "NaN \"Infinity\"");
+  EXPECT_EQ(parse_json(R"(["\u0000NaN"])", "f")[0], std::string("\0NaN", 4));  // a text
   EXPECT_EQ(f.integer("d", 0, 9), 2);  // the last value of a key counts
   EXPECT_EQ(j["a"].size(), 4u);
   EXPECT_EQ(j["a"][1], std::numeric_limits<double>::infinity());

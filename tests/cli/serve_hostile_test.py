@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import select
 import signal
 import socket
 
@@ -119,6 +120,19 @@ class ServeHostileTest(ServedCase):
             chunk = b"%x\r\n%s\r\n" % (1_000_000, b" " * 1_000_000)  # grows as it comes, to more than there is
             said = server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 2)
             self.assertRegex(said, "HTTP/1.1 (503|413)")
+
+    def test_what_comes_behind_a_request_keeps_no_answer_back(self):
+        # Bytes that were read while the answer became ready once made it wait for more of them.
+        request = http_post(json.dumps({"prompt": "x", "max_tokens": 1}))
+        for _ in range(40):
+            with socket.create_connection(("127.0.0.1", self.server.port), timeout=HANGS) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.sendall(request)
+                for byte in b"GET /health HTTP/1.1\r\nX: " + b"x" * 300:
+                    if select.select([connection], [], [], 0)[0]:
+                        break
+                    connection.send(bytes([byte]))
+                self.assertTrue(connection.recv(100).startswith(b"HTTP/1.1 200"))
 
     def test_clients_that_stop_are_given_up(self):
         # Of its own: no client of the other tests is given up because the machine is busy.

@@ -150,6 +150,8 @@ class ServeToolsTest(ServedCase):
         done = [json.loads(line[6:]) for line in events.split("\n") if line.startswith("data: ")]
         item, = [event["item"] for event in done if event["type"] == "response.output_item.done"]
         self.assertEqual((item["namespace"], item["name"], item["arguments"]), ("mcp__x", "run", call["arguments"]))
+        self.assertEqual([(e["name"], e["arguments"]) for e in done if e["type"] == "response.function_call_arguments.done"],
+                         [("run", call["arguments"])])
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": [{"type": "input_text", "text": "42"}]}
         status, answer = self.server.post("/v1/responses", {**codex, "tool_choice": "auto", "max_output_tokens": 16, "input": [*said, call, result]})
         self.assertEqual(status, 200, answer)

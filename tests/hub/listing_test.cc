@@ -64,6 +64,11 @@ TEST(HubListing, WhatAModelIsRunFromIsFetched) {
   EXPECT_EQ(chosen({"t-Q4_K_M.gguf", "t-Q8_0-00001-of-00002.gguf", "t-Q8_0-00002-of-00002.gguf"},
                    "acme/tiny:Q8_0"),
             (Names{"t-Q8_0-00001-of-00002.gguf", "t-Q8_0-00002-of-00002.gguf"}));
+  // Names are no patterns.
+  const Names odd{"[v2] t-Q8_0.gguf"};
+  EXPECT_EQ(chosen({"v t-Q4_0.gguf", odd[0]}, "acme/tiny:Q8_0"), odd);
+  EXPECT_EQ(chosen({"[a].json", "a.json.md", "*.safetensors"}, "acme/tiny"),
+            (Names{"[a].json", "*.safetensors"}));
   EXPECT_EQ(chosen({"a.bin", "b.md", "c.txt"}, "acme/tiny", {"*.bin", "*.md"}), Names{"a.bin"});
   EXPECT_THROW(chosen({"a.bin"}, "acme/tiny"), Error);
   EXPECT_THROW(chosen({"t-Q5_0.gguf", "t-Q8_0.gguf"}, "acme/tiny"),

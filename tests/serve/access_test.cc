@@ -151,9 +151,9 @@ TEST(Metrics, EachLineIsOnesThatPrometheusReads) {
   loop.stats.accepted = 5;
   loop.stats.steps = 3;
   loop.stats.rows = 21;
-  const std::string text = metrics.text("a \"b\"\n", loop, {.sleeping = true});
+  const std::string text = metrics.text("a \"b\"\n\xFF", loop, {.sleeping = true});
   auto has = [&](const std::string& line) { return text.find(line + "\n") != std::string::npos; };
-  const std::string label = R"(model_name="a \"b\" ",engine="0")";
+  const std::string label = "model_name=\"a \\\"b\\\" \uFFFD\",engine=\"0\"";
   EXPECT_TRUE(has("vllm:request_success_total{" + label + ",finished_reason=\"stop\"} 1")) << text;
   EXPECT_TRUE(has("sluice:requests_refused_total{" + label + ",status=\"429\"} 1"));
   EXPECT_TRUE(has("vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"0.02\"} 0"));

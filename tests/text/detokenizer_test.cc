@@ -125,6 +125,15 @@ TEST(Detokenizer, StepsBehindFuse) {
   EXPECT_EQ(load_tokenizer(file).decode(Ids{'a', 'b'}, false), "a b");
 }
 
+TEST(Detokenizer, PatternsMatchNoPartOfACharacter) {
+  Json file = small_tokenizer();
+  const Json replace{{"type", "Replace"}, {"pattern", {{"Regex", "."}}}, {"content", "_"}};
+  file["decoder"] = {{"type", "Sequence"}, {"decoders", {{{"type", "ByteLevel"}}, replace}}};
+  const Tokenizer tokenizer = load_tokenizer(file);
+  EXPECT_EQ(tokenizer.bytes('a', true), "_");
+  EXPECT_EQ(tokenizer.bytes(0xF0, true), "\xF0");
+}
+
 TEST(Detokenizer, TokensOfSpeech) {
   Json file = small_tokenizer();
   file["decoder"] = {

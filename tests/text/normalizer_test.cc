@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/text/base64.h"
 #include "src/text/utf8.h"
 #include "tests/support/temp.h"
 
@@ -101,6 +103,27 @@ TEST(Normalizer, DamagedTablesAreRefusedOrHarmless) {
     EXPECT_THROW(normalize(with(map), "a"), Error) << map;
   // A unit that leads out of the array, and a leaf that leads out of the texts.
   EXPECT_EQ(normalize(with("BAAAAP///w8="), "ab"), "ab");
+}
+
+// A double array with one entry: this byte, for which the text at `begin` stands.
+std::string one_entry(uint8_t key, uint32_t begin, std::string_view texts) {
+  constexpr uint32_t kHasLeaf = 1 << 8, kLeaf = 256;
+  std::array<uint32_t, kLeaf + 2> numbers{sizeof numbers - sizeof(uint32_t)};
+  numbers[1U + key] = key | kHasLeaf | (key ^ kLeaf) << 10;
+  numbers[1U + kLeaf] = begin;
+  std::string bytes(reinterpret_cast<const char*>(numbers.data()), sizeof numbers);
+  return encode_base64(bytes.append(texts));
+}
+
+// Steps behind a table look at whole characters.
+TEST(Normalizer, TablesThatCutCharactersAreRefusedOrHarmless) {
+  const auto with = [](const std::string& map) {
+    return Json{{"type", "Precompiled"}, {"precompiled_charsmap", map}};
+  };
+  EXPECT_EQ(normalize(with(one_entry('a', 0, "\u00e9")), "aba"), "\u00e9b\u00e9");
+  EXPECT_THROW(normalize(with(one_entry('a', 0, "\xF0")), "a"), Error);
+  EXPECT_EQ(normalize(with(one_entry('a', 1, "\u00e9")), "aba"), "aba");
+  EXPECT_EQ(normalize(with(one_entry(0xC3, 0, "x")), "\u00e9"), "\u00e9");
 }
 
 TEST(Normalizer, RefusesToGrowWithoutBound) {

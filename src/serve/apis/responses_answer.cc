@@ -267,6 +267,7 @@ class ResponsesAnswer : public Answer {
                    : "response.output_text.done",
           [&](JsonWriter& json) {
             name_item(json);
+            if (calls) json.member("name", item_.at("name"));
             json.key(calls ? "arguments" : "text");
             json.text({text_});
             if (!calls && !thinks) write_logprobs(json, logprobs_);

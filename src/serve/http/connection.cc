@@ -115,8 +115,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool streaming_ = false;  // the head of a stream has been sent
   std::string events_;      // of the stream, to be sent
   bool idle_ = true;        // no request has come
-  bool watching_ = false;
-  bool gone_ = false;  // the client has ended the connection
+  bool watches_ = false;    // that the client goes away, as long as it is true
+  bool watching_ = false;   // has not let go of the connection yet
+  bool gone_ = false;       // the client has ended the connection
 };
 
 // One is begun, and ends whatever comes of it.
@@ -334,7 +335,7 @@ asio::awaitable<void> Connection::read_body(RequestMemory::Share& share) {
 
 asio::awaitable<void> Connection::generate(Answer& answer, RequestMemory::Share share) {
   Call call(hub_, answer, std::move(share), waker_, entry_);
-  watching_ = true;
+  watches_ = watching_ = true;
   asio::co_spawn(hub_.io, watch(), asio::detached);
   std::optional<Refusal> failed;
   try {
@@ -378,7 +379,7 @@ asio::awaitable<void> Connection::watch() {
   const std::shared_ptr<Connection> self = shared_from_this();
   constexpr size_t kPiece = 1024;
   error_code fault;
-  while (!fault && buffer_.size() < buffer_.max_size()) {
+  while (!fault && watches_ && buffer_.size() < buffer_.max_size()) {
     const size_t room = std::min(kPiece, buffer_.max_size() - buffer_.size());
     const size_t size =
         co_await stream_.socket().async_read_some(buffer_.prepare(room), with(fault));
@@ -389,9 +390,11 @@ asio::awaitable<void> Connection::watch() {
   waker_.wake();
 }
 
+// Bytes that have been read already cannot be cancelled, and end the watch, too.
 asio::awaitable<void> Connection::stop_watching() {
   constexpr std::chrono::seconds kMost{60};
   error_code ignored;
+  watches_ = false;
   if (watching_) stream_.socket().cancel(ignored);
   while (watching_) co_await waker_.wait(kMost);
 }

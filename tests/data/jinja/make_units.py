@@ -79,7 +79,7 @@ UNITS = r'''
 {{ s.find('o') }} {{ s.find('o', 5) }} {{ s.find('zz') }} {{ s.rfind('o') }} {{ s.rfind('l', 0, 4) }} {{ s.index('W') }} {{ s.count('l') }} {{ s.count('') }} {{ u.find('é') }} {{ s.find('') }} {{ s.find('', 50) }} {{ s.count('o', 5) }} {{ s.rindex('o') }}
 {{ s.index('zz') }}
 {{ s.replace('l', 'L') }} {{ s.replace('l', 'L', 1) }} {{ 'abc'.replace('', '-') }} {{ 'abc'.replace('', '-', 2) }} {{ 'aaa'.replace('aa', 'b') }} {{ 'é中'.replace('', '.') }} {{ s.replace('x', 'y') }}
-{{ 'ab'.center(7, '*') }} {{ 'abc'.center(6, '*') }} {{ 'abc'.center(8, '*') }} {{ 'ab'.ljust(5, '.') }} {{ 'ab'.rjust(5) }} {{ '42'.zfill(5) }} {{ '-42'.zfill(5) }} {{ '+4'.zfill(1) }} {{ 'a\tb'.expandtabs(4) }}|
+{{ 'ab'.center(7, '*') }} {{ 'abc'.center(6, '*') }} {{ 'abc'.center(8, '*') }} {{ 'ab'.ljust(5, '.') }} {{ 'ab'.rjust(5) }} {{ '42'.zfill(5) }} {{ '-42'.zfill(5) }} {{ '+4'.zfill(1) }} {{ 'a\tb'.expandtabs(4) }} {{ 'abc'.zfill(-9223372036854775807 - 1) }} {{ '-a'.zfill(-9223372036854775807) }} {{ 'x'.ljust(-9223372036854775807) }} {{ '%*d' % (-9223372036854775807 - 1, 1) }}|
 {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'abc'.partition('=') }} {{ 'abc'.rpartition('=') }} {{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.py'.removesuffix('.py') }} {{ 'x'.removesuffix('') }}
 {{ '-'.join(['a', 'b']) }} {{ ''.join('abc') }} {{ ','.join(d) }} {{ '-'.join([]) }}|
 {{ '-'.join([1]) }}
@@ -99,7 +99,7 @@ UNITS = r'''
 {{ d.update({}) }}
 {{ d.setdefault('q', 1) }}
 {{ l.sort() }}
-{{ l.count(1) }} {{ l.index(2) }} {{ (1, 2, 1).count(1) }} {{ l.copy() }} {{ 1.5.is_integer() }} {{ 2.0.is_integer() }}
+{{ l.count(1) }} {{ l.index(2) }} {{ (1, 2, 1).count(1) }} {{ l.copy() }} {{ 1.5.is_integer() }} {{ 2.0.is_integer() }} {{ 1e300.is_integer() }}
 {{ l.index(99) }}
 {{ l.pop }}|{{ l.append is defined }}|{{ s.__class__ is defined }}|{{ d.__class__ }}|{{ s._x }}|
 {{ s.__class__.__name__ }}
