@@ -224,8 +224,7 @@ void check_trial(const fs::path& path, const GgufArchitecture& row, const GgufOr
   const DecoderSpec spec = model.spec;  // before it follows the tensors
   settle_stored_formats(model.files.config, index);
   build_root(model, {}, &index);
-  if (!are_same(in_gguf.root->spec(), model.root->spec()))
-    refuse_config(row, origin.model, spec);
+  if (!are_same(in_gguf.root->spec(), model.root->spec())) refuse_config(row, origin.model, spec);
   lay_out(model, index, {*find_quant_scheme("none")});
   if (tokenizer != nullptr) check_tokenizer(*tokenizer, source->tokenizer());
 }
