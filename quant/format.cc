@@ -27,6 +27,7 @@ uint64_t codes_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
 
 WeightLayout layout_of(MatrixLayout device, const WeightFormat& format) {
   if (device == MatrixLayout::packed) return WeightLayout::packed;
+  if (device == MatrixLayout::rows) return WeightLayout::rows;
   const bool panels =
       !is_grouped(format) &&
       (format.dtype == DType::bf16 || format.dtype == DType::f8_e4m3 || format.dtype == DType::i8);

@@ -6,8 +6,9 @@
 namespace sluice {
 
 // packed: of all formats, as a CPU needs it. by_codes: of codes that a GPU's tensor cores multiply
-// (bf16, f8_e4m3, i8), which they read as panels have them; all others in plain rows.
-enum class MatrixLayout : uint8_t { packed, by_codes };
+// (bf16, f8_e4m3, i8), which they read as panels have them; all others in plain rows. rows: all in
+// plain rows, for who decodes them.
+enum class MatrixLayout : uint8_t { packed, by_codes, rows };
 
 // The layout of a matrix in this format, but for its layout.
 WeightLayout layout_of(MatrixLayout device, const WeightFormat& format);

@@ -22,7 +22,6 @@
 #include "src/cli/common.h"
 #include "src/cli/progress.h"
 #include "src/cli/verbs.h"
-#include "src/engine/checkpoint.h"
 #include "src/formats/quantization_config.h"
 #include "src/load/checkpoint_writer.h"
 #include "src/load/gguf_model.h"
@@ -30,7 +29,10 @@
 #include "src/load/written_model.h"
 #include "src/memory/buffer.h"
 #include "src/memory/system.h"
+#include "src/models/meta.h"
 #include "src/models/mlx.h"
+#include "src/models/source.h"
+#include "src/plan/lay_out.h"
 
 namespace sluice::cli {
 namespace {
@@ -44,44 +46,57 @@ io::ModelDirectory directory_of(const ConvertOptions& o) {
   return {o.model_path, o.outside_links()};
 }
 
-// The text of config.json. Refuses weights that are not as the hub has them.
-std::string config_text(const ConvertOptions& o) {
-  if (io::is_gguf(o.model_path) || !fs::exists(o.model_path / kConfig))
-    fail(ErrorKind::usage, "{}: only a directory with config.json can be written anew", o.model);
-  std::string text = directory_of(o).read(kConfig, kMostConfigBytes);
-  const bool mlx =
-      is_mlx(parse_json(text, kConfig)) || lies_as_mlx(io::open_checkpoint(directory_of(o)));
-  const std::string_view maker = mlx ? "MLX has them"
-                                 : io::container_name(o.model_path).starts_with("model-rank-")
-                                     ? "one of several ranks has them"
-                                     : "";
-  if (!maker.empty())
-    fail(ErrorKind::refused, "{}: its weights are as {}; give the checkpoint that it was made from",
-         o.model, maker);
-  return text;
-}
+// The config.json of a directory that has one.
+struct ReadConfig {
+  std::string text;
+  bool is_hub = false;  // tensors have the hub's names and shapes
+  bool is_quantized = false;
+};
 
-// Refuses models that are quantized: scales are numbers that would be rounded as well.
-void refuse_quantized(const ConvertOptions& o, const std::string& config) {
-  constexpr const char* kKey = "quantization_config";
-  Json json = parse_json(config, kConfig);
+// The config.json with the quantization_config that other files may say.
+Json settled_config(const ConvertOptions& o, const std::string& text) {
+  Json json = parse_json(text, kConfig);
   settle_quantization_config(json, [&](const char* file) -> std::optional<Json> {
     if (!fs::exists(o.model_path / file)) return std::nullopt;
     return parse_json(directory_of(o).read(file, kMostConfigBytes), file);
   });
+  return json;
+}
+
+// Returns whether it says that weights are quantized.
+bool is_quantized(const Json& config) {
+  constexpr const char* kKey = "quantization_config";
   const auto has = [&](const Json& holder) {
     return holder.is_object() && holder.contains(kKey) && !holder[kKey].is_null();
   };
-  if (has(json) || (json.contains("text_config") && has(json["text_config"])))
-    fail(ErrorKind::refused, "{}: is quantized already; give the checkpoint that it was made from",
+  return has(config) || (config.contains("text_config") && has(config["text_config"]));
+}
+
+// The config of a directory that has one.
+ReadConfig read_config(const ConvertOptions& o) {
+  const bool is_directory = fs::is_directory(o.model_path);
+  if (io::is_gguf(o.model_path) || (is_directory && is_meta_model(o.model_path))) return {};
+  if (is_directory && io::container_name(o.model_path).starts_with("model-rank-"))
+    fail(ErrorKind::refused,
+         "{}: its weights are as one of several ranks has them; give the checkpoint that it was "
+         "made from",
          o.model);
+  if (!fs::exists(o.model_path / kConfig))
+    fail(ErrorKind::usage,
+         "{}: only a directory with config.json or params.json, or a GGUF file can be written anew",
+         o.model);
+  ReadConfig config{directory_of(o).read(kConfig, kMostConfigBytes)};
+  const Json settled = settled_config(o, config.text);
+  config.is_hub = !is_mlx(settled) && !lies_as_mlx(io::open_checkpoint(directory_of(o)));
+  config.is_quantized = is_quantized(settled);
+  return config;
 }
 
 // Two runs with the same identity write the same files.
 std::string identity_of(const ConvertOptions& o, const io::CheckpointIndex& index,
                         const std::string& config) {
   TextChecksum text;
-  text.add(fmt::format("1\n{}\n{}\n{}\n{}\n", o.quantization, o.format, o.dtype,
+  text.add(fmt::format("2\n{}\n{}\n{}\n{}\n", o.quantization, o.format, o.dtype,
                        parse_size("--max-shard-size", o.max_shard_size)));
   text.add(index.identity());
   text.add(config);
@@ -89,6 +104,13 @@ std::string identity_of(const ConvertOptions& o, const io::CheckpointIndex& inde
 }
 
 }  // namespace
+
+std::optional<DType> dtype_of(const ConvertOptions& o) {
+  if (o.dtype == "auto") return std::nullopt;
+  if (o.dtype == "bfloat16") return DType::bf16;
+  if (o.dtype == "float32") return DType::f32;
+  fail(ErrorKind::usage, "--dtype {}: must be auto, bfloat16 or float32", o.dtype);
+}
 
 Buffer writing_memory(const ConvertOptions& o, uint64_t least, Ledger& ledger,
                       std::optional<Lease>& process) {
@@ -139,22 +161,54 @@ void report(const ConvertOptions& o, const WriteReport& written, const Ledger& l
 
 namespace {
 
-void write(const ConvertOptions& o, const io::CheckpointIndex& index, WrittenModel written,
-           std::string config, const std::stop_token& stop) {
+// Files that are written beside tensors: the text of config.json, files that are copied, and
+// others.
+struct TextFiles {
+  std::string config;
+  std::vector<OtherFile> copied = {};
+  std::vector<MadeFile> made = {};
+};
+
+// A directory's files; those of a source that has none.
+TextFiles text_files(const ConvertOptions& o, std::string config, std::vector<MadeFile> made) {
+  TextFiles files{.config = std::move(config), .made = std::move(made)};
+  if (fs::is_directory(o.model_path)) files.copied = other_files(directory_of(o));
+  const auto is_made = [&](const std::string& name) {
+    return std::ranges::find(files.made, name, &MadeFile::name) != files.made.end();
+  };
+  std::erase_if(files.copied, [&](const OtherFile& file) {
+    return is_made(file.name) || (file.name == "params.json" && is_made(kConfig));
+  });
+  const auto own = std::ranges::find(files.made, kConfig, &MadeFile::name);
+  if (own == files.made.end()) return files;
+  files.config = std::move(own->text);
+  files.made.erase(own);
+  return files;
+}
+
+// Leaves out what says that weights are quantized: of config.json, and files beside it.
+void leave_out_quantization(TextFiles& files) {
+  files.config = without_quantization(files.config);
+  Json nothing = Json::object();
+  settle_quantization_config(nothing, [&](const char* name) -> std::optional<Json> {
+    std::erase_if(files.copied, [&](const OtherFile& file) { return file.name == name; });
+    return std::nullopt;
+  });
+}
+
+void write(const ConvertOptions& o, CheckpointWriting writing, const Json& quantization,
+           TextFiles files) {
+  const io::CheckpointIndex& index = writing.index;
   for (const io::AbsentTensors& absent : index.absent()) index.refuse_absent(absent.names.front());
-  const std::vector<OtherFile> others = other_files(directory_of(o));
-  OutputDirectory out(o.out, o.model_path, identity_of(o, index, config));
-  if (!written.quantization.is_null())
-    config = with_quantization(std::move(config), written.quantization);
-  if (o.dtype == "bfloat16") config = with_bf16(std::move(config));
-  const int threads = o.threads ? *o.threads : usable_threads();
-  const uint64_t most = parse_size("--max-shard-size", o.max_shard_size);
-  CheckpointWriter writer({.index = index,
-                           .tensors = std::move(written.tensors),
-                           .most_file_bytes = most,
-                           .verify = o.verify,
-                           .options = {.threads = threads},
-                           .stop = stop});
+  OutputDirectory out(o.out, o.model_path, identity_of(o, index, files.config));
+  if (!quantization.is_null())
+    files.config = with_quantization(std::move(files.config), quantization);
+  if (const std::optional<DType> dtype = dtype_of(o))
+    files.config = with_dtype(std::move(files.config), *dtype);
+  writing.options.threads = o.threads ? *o.threads : usable_threads();
+  writing.most_file_bytes = parse_size("--max-shard-size", o.max_shard_size);
+  writing.verify = o.verify;
+  CheckpointWriter writer(std::move(writing));
   check_disk(o, writer.needed_bytes(out), out);
   Ledger ledger;
   std::optional<Lease> process;
@@ -167,35 +221,66 @@ void write(const ConvertOptions& o, const io::CheckpointIndex& index, WrittenMod
                                   o.quiet);
     done = writer.write(out, memory.bytes(), progress);
   }
-  copy_other_files(others, out, config, memory.bytes());
+  for (const MadeFile& file : files.made) write_small_file(out.path() / file.name, file.text);
+  copy_other_files(files.copied, out, files.config, memory.bytes());
   out.publish();
   report(o, done, ledger);
+}
+
+// Tensors stay as they are, or numbers become BF16: nothing but headers is needed of the model.
+void rewrite(const ConvertOptions& o, const std::string& config, const std::stop_token& stop) {
+  const io::CheckpointIndex index = io::open_checkpoint(directory_of(o));
+  for (const std::string& w : index.warnings()) log::warning("{}", w);
+  WrittenModel written = converted_model(index, o.dtype == "bfloat16");
+  write(o, {.index = index, .tensors = std::move(written.tensors), .stop = stop}, {},
+        text_files(o, config, {}));
+}
+
+// Tensors are made as the hub has them, by the model's plan.
+void make(const ConvertOptions& o, const ReadConfig& config, WrittenNumbers numbers,
+          const std::stop_token& stop) {
+  const std::unique_ptr<ModelSource> source = open_model({o.model_path, {}, o.outside_links()});
+  Model model = read_model(*source);
+  const io::CheckpointIndex index = source->index();
+  for (const std::string& w : index.warnings()) log::warning("{}", w);
+  build_root(model, {}, &index, false);
+  if (model.files.wrapper && !config.is_hub)
+    fail(ErrorKind::refused,
+         "{}: has a language model beside others, whose weights in this format have no form of the "
+         "hub; give the checkpoint that it was made from",
+         o.model);
+  const QuantizeRequest as_stored{.scheme = *find_quant_scheme("none"),
+                                  .matrix_layout = MatrixLayout::rows};
+  const ReadPlan plan = lay_out(model, index, as_stored);
+  const bool has_codes = std::ranges::any_of(
+      plan.tensors, [](const TensorPlan& t) { return t.matrix->kept.has_value(); });
+  if (has_codes && numbers.request)
+    log::warning("{}: is quantized already; errors add up", o.model);
+  WrittenModel written = made_model({*source, model, plan, index, config.is_hub}, numbers);
+  TextFiles files = text_files(o, config.text, source->made_files());
+  if (config.is_quantized) leave_out_quantization(files);
+  write(o, {.index = index, .plan = &plan, .tensors = std::move(written.tensors), .stop = stop},
+        written.quantization, std::move(files));
 }
 
 void quantize(const ConvertOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   if (o.format == kGgufFormat) return write_gguf(o, stop);
-  const std::string config = config_text(o);
-  refuse_quantized(o, config);
-  const QuantizeRequest request = parse_quantization(o.quantization);
-  const WrittenMethod method = written_method(o.format);
-  Checkpoint checkpoint({o.model_path, {}, o.outside_links()}, true);
-  write(o, checkpoint.index(),
-        quantized_model(checkpoint.model(), checkpoint.index(), request, method), config, stop);
+  const ReadConfig config = read_config(o);
+  make(o, config,
+       {.request = parse_quantization(o.quantization), .method = written_method(o.format)}, stop);
 }
 
 void convert(const ConvertOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
-  if (o.dtype != "auto" && o.dtype != "bfloat16")
-    fail(ErrorKind::usage, "--dtype {}: must be auto or bfloat16", o.dtype);
+  const std::optional<DType> dtype = dtype_of(o);
   if (o.format == kGgufFormat) return write_gguf(o, stop);
   if (o.format != "safetensors")
     fail(ErrorKind::usage, "--format {}: must be safetensors or gguf", o.format);
-  const std::string config = config_text(o);
-  if (o.dtype == "bfloat16") refuse_quantized(o, config);
-  const io::CheckpointIndex index = io::open_checkpoint(directory_of(o));
-  for (const std::string& w : index.warnings()) log::warning("{}", w);
-  write(o, index, converted_model(index, o.dtype == "bfloat16"), config, stop);
+  const ReadConfig config = read_config(o);
+  const bool only_numbers = !dtype || (*dtype == DType::bf16 && !config.is_quantized);
+  if (config.is_hub && only_numbers) return rewrite(o, config.text, stop);
+  make(o, config, {.dtype = dtype}, stop);
 }
 
 void add_options(CLI::App& verb, ConvertOptions& o) {
@@ -249,19 +334,21 @@ void define_quantize(CLI::App& app, std::stop_token stop) {
 
 void define_convert(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ConvertOptions>();
-  CLI::App* verb =
-      app.add_subcommand("convert", "Write a checkpoint of another format as safetensors or GGUF");
+  CLI::App* verb = app.add_subcommand(
+      "convert", "Write a checkpoint of another format as transformers has it, or GGUF");
   verb->footer(
       "Memory does not grow with the model. A run that was interrupted goes on where it was.\n"
       "Examples:\n"
-      "  sluice convert MODEL MODEL-safetensors\n"
+      "  sluice convert model-Q4_K_M.gguf MODEL\n"
+      "  sluice convert MODEL-FP8 MODEL-BF16 --dtype bfloat16\n"
       "  sluice convert MODEL MODEL-GGUF --format gguf");
   add_options(*verb, *o);
   o->format = "safetensors";
   verb->add_option("--format", o->format, "Write this form: safetensors or gguf");
   begin_group(*verb, kModelGroup);
   verb->add_option("--dtype", o->dtype,
-                   "Keep numbers as they are (auto), or round those of matrices to bfloat16");
+                   "Keep numbers, and the codes of a checkpoint of the hub (auto); or make all "
+                   "matrices bfloat16 or float32");
   verb->callback([o, stop] { convert(*o, stop); });
 }
 

@@ -29,6 +29,9 @@ Buffer writing_memory(const ConvertOptions& o, uint64_t least, Ledger& ledger,
 void check_disk(const ConvertOptions& o, uint64_t needed, const OutputDirectory& out);
 void report(const ConvertOptions& o, const WriteReport& written, const Ledger& ledger);
 
+// The type that --dtype gives numbers; nullopt: they keep theirs.
+std::optional<DType> dtype_of(const ConvertOptions& o);
+
 // --format gguf, of a scheme, or without one (convert_gguf.cc).
 void write_gguf(const ConvertOptions& o, const std::stop_token& stop);
 

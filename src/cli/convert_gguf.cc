@@ -51,7 +51,7 @@ void write_gguf(const ConvertOptions& o, const std::stop_token& stop) {
        .tokenizer = tokenizer ? &*tokenizer : nullptr,
        .chat = checkpoint.chat_files(),
        .name = std::filesystem::absolute(o.model_path / "").parent_path().filename().string()},
-      scheme, o.dtype == "bfloat16", out.path() / "trial.gguf");
+      scheme, dtype_of(o), out.path() / "trial.gguf");
   const int threads = o.threads ? *o.threads : usable_threads();
   const uint64_t most_file_bytes = parse_size("--max-shard-size", o.max_shard_size);
   GgufOutput writer({.model = model,

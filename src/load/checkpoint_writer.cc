@@ -25,7 +25,7 @@ namespace sluice {
 namespace {
 
 // Parts of the memory beside rows.
-constexpr uint64_t kLanesBytes = 4 * MiB, kCopiedBytes = 2 * MiB;
+constexpr uint64_t kLanesBytes = 4 * MiB, kCopiedBytes = 2 * MiB, kPage = 4096;
 
 // The parts of a file: its header, and lanes of its tensors.
 struct FileLayout {
@@ -62,29 +62,42 @@ uint64_t file_bytes(std::span<const TensorToStore> stored) {
 }  // namespace
 
 bool TensorToStore::is_copied() const {
+  if (made != nullptr) return false;
   const bool is_changed = to_bf16 && stored->dtype != DType::bf16 && is_float_weight(stored->dtype);
-  return format == nullptr && !stored->column_major && !(is_changed && stored->shape.size() > 1);
+  return !stored->column_major && !(is_changed && stored->shape.size() > 1);
+}
+
+Shape TensorToStore::shape() const {
+  if (made != nullptr) return made->shape;
+  return stored->column_major ? matrix_shape(*stored) : stored->shape;
 }
 
 std::vector<io::TensorToWrite> TensorToStore::written() const {
-  if (is_copied()) return {{stored->name, stored->dtype, stored->shape}};
-  const Shape shape = matrix_shape(*stored);
-  if (format == nullptr)
-    return {{stored->name, to_bf16 ? DType::bf16 : kept_dtype(stored->dtype),
-             stored->column_major ? shape : stored->shape}};
+  if (format == nullptr) {
+    const DType changed =
+        to_bf16 ? DType::bf16 : kept_dtype(stored != nullptr ? stored->dtype : dtype);
+    return {{name(), made != nullptr ? dtype : is_copied() ? stored->dtype : changed, shape()}};
+  }
   std::vector<io::TensorToWrite> planes;
   for (WrittenPlane& plane : format->planes(matrix()))
-    planes.push_back({stem_of(stored->name) + plane.suffix, plane.dtype, plane.shape});
+    planes.push_back({stem_of(name()) + plane.suffix, plane.dtype, plane.shape});
   return planes;
 }
 
-WrittenMatrix TensorToStore::matrix() const {
-  const Shape shape = matrix_shape(*stored);
-  return {shape[0], shape[1], stored->dtype};
+WrittenMatrix TensorToStore::matrix() const { return {made->outputs, made->inputs, dtype}; }
+
+WeightFormat TensorToStore::encoded_format() const {
+  WeightFormat encoded = format->scheme().format(dtype, WeightLayout::rows);
+  encoded.whole_blocks = encoded.scales == ScaleKind::per_block;
+  return encoded;
+}
+
+uint64_t TensorToStore::bytes() const {
+  return made != nullptr ? io::data_bytes({made->name, dtype, made->shape}) : stored->bytes;
 }
 
 ReadPlan TensorToStore::lay_out(Param& param) const {
-  QuantizeRequest request{format != nullptr ? format->scheme() : *find_quant_scheme("none")};
+  QuantizeRequest request{*find_quant_scheme("none")};
   request.to_bf16 = to_bf16;
   return lay_out_matrix(*stored, request, param);
 }
@@ -95,12 +108,42 @@ struct CheckpointWriter::Work {
   WriteReport& report;
   std::span<std::byte> lanes;
   Copier copier;
-  MatrixLoader loader;
+  MatrixLoader loader;  // of matrices by themselves
+  // Half of the memory of what is made is for what is loaded.
+  MatrixLoader part_loader;
+  std::span<std::byte> made;
+  ThreadPool pool;
+  std::unique_ptr<Encoder> encoder = make_cpu_encoder(Isa::automatic);
   std::optional<io::LanesOutput> file = {};
+
+  // Blocks of rows, each on a thread.
+  EncodeStats encode(const EncodeArgs& all) {
+    std::vector<EncodeStats> stats(static_cast<size_t>(ceil_div(all.rows, kScaleBlock)));
+    pool.parallel_for(std::ssize(stats), 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        EncodeArgs args = all;
+        args.first_row = i * kScaleBlock;
+        args.source += args.first_row * all.source_stride;
+        args.rows = std::min<int64_t>(kScaleBlock, all.rows - args.first_row);
+        stats[static_cast<size_t>(i)] = encoder->encode(args);
+      }
+    });
+    EncodeStats sum;
+    for (const EncodeStats& own : stats) sum.add(own);
+    return sum;
+  }
+  void note_error(const EncodeStats& stats, const std::string& name) {
+    const double error =
+        stats.value_squares > 0 ? std::sqrt(stats.error_squares / stats.value_squares) : 0;
+    if (error < report.largest_error) return;
+    report.largest_error = error;
+    report.least_exact = name;
+  }
 };
 
 CheckpointWriter::CheckpointWriter(CheckpointWriting writing) : writing_(std::move(writing)) {
   for (const TensorToStore& t : writing_.tensors) {
+    if (t.made != nullptr) continue;
     const bool is_matrix = t.stored->shape.size() == 2 && is_float_weight(t.stored->dtype);
     if (t.stored->column_major && !is_matrix)
       fail(ErrorKind::refused,
@@ -120,7 +163,7 @@ void CheckpointWriter::refuse_collisions() const {
       if (!names.insert(w.name).second)
         fail(ErrorKind::refused,
              "{}: becomes {}, a name that is taken; rename the tensor in the model's files",
-             t.stored->name, w.name);
+             t.name(), w.name);
 }
 
 std::span<const TensorToStore> CheckpointWriter::tensors_of(const File& file) const {
@@ -147,16 +190,35 @@ void CheckpointWriter::divide() {
 }
 
 uint64_t CheckpointWriter::least_memory() const {
-  uint64_t most = 0;
-  std::set<std::tuple<DType, int64_t, int64_t, const void*>> seen;
+  uint64_t most = least_to_make();
+  std::set<std::tuple<DType, int64_t, int64_t>> seen;
   for (const TensorToStore& t : writing_.tensors) {
-    if (t.is_copied() || t.stored->bytes == 0) continue;
+    if (t.made != nullptr || t.is_copied() || t.stored->bytes == 0) continue;
     const Shape shape = matrix_shape(*t.stored);
-    if (!seen.insert({t.stored->dtype, shape[0], shape[1], t.format}).second) continue;
+    if (!seen.insert({t.stored->dtype, shape[0], shape[1]}).second) continue;
     Param param;
     most = std::max(most, spill_window(t.lay_out(param), 0, 0).least_memory);
   }
   return kLanesBytes + kCopiedBytes + most;
+}
+
+// The memory that making has is halved: for what is loaded, and for rows.
+uint64_t CheckpointWriter::least_to_make() const {
+  std::set<uint32_t> seen;
+  uint64_t most = 0;
+  for (const TensorToStore& t : writing_.tensors) {
+    if (t.made == nullptr) continue;
+    for (const HubPart& part : t.made->parts)
+      for (const SourceRows& source : *part.sources)
+        if (seen.insert(writing_.plan->tensors[source.tensor].alike).second)
+          most = std::max(most, spill_window(*writing_.plan, source.tensor, 0).least_memory);
+    const int64_t rows = t.format == nullptr ? 1 : kScaleBlock;
+    uint64_t own = HubRows::needed(*t.made, t.dtype, writing_.options.threads, rows);
+    if (t.format != nullptr)
+      own += storage_bytes(t.encoded_format(), rows, t.made->inputs) + kCellBytes;
+    most = std::max(most, own);
+  }
+  return 2 * round_up(most, kPage);
 }
 
 uint64_t CheckpointWriter::needed_bytes(const OutputDirectory& out) const {
@@ -169,18 +231,26 @@ uint64_t CheckpointWriter::needed_bytes(const OutputDirectory& out) const {
 WriteReport CheckpointWriter::write(OutputDirectory& out, std::span<std::byte> memory,
                                     WriteProgress& progress) {
   const std::span<std::byte> lanes = memory.first(kLanesBytes),
-                             copied = memory.subspan(kLanesBytes, kCopiedBytes);
+                             copied = memory.subspan(kLanesBytes, kCopiedBytes),
+                             rest = memory.subspan(kLanesBytes + kCopiedBytes);
+  const size_t half = round_down(rest.size() / 2, kPage);
+  const auto loading = [&](std::span<std::byte> part) {
+    return MatrixLoading{.index = writing_.index,
+                         .options = writing_.options,
+                         .memory = part,
+                         .stop = writing_.stop};
+  };
   WriteReport report{.files = files_.size()};
   Work work{.out = out,
             .progress = progress,
             .report = report,
             .lanes = lanes,
             .copier = Copier(writing_.index, copied, writing_.stop),
-            .loader = MatrixLoader({.index = writing_.index,
-                                    .options = writing_.options,
-                                    .memory = memory.subspan(kLanesBytes + kCopiedBytes),
-                                    .stop = writing_.stop})};
-  for (const TensorToStore& t : writing_.tensors) progress.bytes_total += t.stored->bytes;
+            .loader = MatrixLoader(loading(rest)),
+            .part_loader = MatrixLoader(loading(rest.first(half))),
+            .made = rest.subspan(half),
+            .pool = ThreadPool(writing_.options.threads)};
+  for (const TensorToStore& t : writing_.tensors) progress.bytes_total += t.bytes();
   progress.files_total = static_cast<uint32_t>(files_.size());
   for (const File& file : files_) {
     write_file(file, work);
@@ -204,7 +274,7 @@ void CheckpointWriter::write_file(const File& file, Work& work) {
   if (const auto earlier = work.out.finished(file.name)) {
     if (is_whole(*earlier)) {
       ++work.report.kept_files;
-      for (const TensorToStore& t : tensors_of(file)) work.progress.bytes_done += t.stored->bytes;
+      for (const TensorToStore& t : tensors_of(file)) work.progress.bytes_done += t.bytes();
       return;
     }
     log::warning("{}: is damaged, and written again", file.name);
@@ -214,7 +284,7 @@ void CheckpointWriter::write_file(const File& file, Work& work) {
   work.file->write(0, std::as_bytes(std::span(layout.tensors.header)));
   for (const TensorToStore& t : tensors_of(file)) {
     write_tensor(t, layout.lanes_of(t), work);
-    work.progress.bytes_done += t.stored->bytes;
+    work.progress.bytes_done += t.bytes();
   }
   const std::string checksum = work.file->finish();
   if (writing_.verify && !is_whole(checksum))
@@ -225,6 +295,7 @@ void CheckpointWriter::write_file(const File& file, Work& work) {
 
 void CheckpointWriter::write_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes,
                                     Work& work) {
+  if (tensor.made != nullptr) return make_tensor(tensor, lanes, work);
   const io::StoredTensor& stored = *tensor.stored;
   const auto write = [&](size_t plane, std::span<const std::byte> bytes) {
     work.file->write(lanes[plane], bytes);
@@ -238,23 +309,62 @@ void CheckpointWriter::write_tensor(const TensorToStore& tensor, const std::vect
   if (stored.bytes == 0) return;
   Param param;
   const ReadPlan plan = tensor.lay_out(param);
-  EncodeStats stats;
   work.loader.load(plan, 0, [&](const MatrixRows& loaded) {
     const Weight& weight = loaded.encoded;
-    stats.add(loaded.stats);
-    if (tensor.format != nullptr) {
-      tensor.format->put(weight, loaded.first, loaded.rows, tensor.matrix(), write);
-    } else {
-      write(0, {weight.data,
-                static_cast<size_t>(loaded.rows) * row_bytes(weight.format.dtype, weight.cols)});
-    }
+    write(0, {weight.data,
+              static_cast<size_t>(loaded.rows) * row_bytes(weight.format.dtype, weight.cols)});
     return true;
   });
-  const double error =
-      stats.value_squares > 0 ? std::sqrt(stats.error_squares / stats.value_squares) : 0;
-  if (tensor.format == nullptr || error < work.report.largest_error) return;
-  work.report.largest_error = error;
-  work.report.least_exact = stored.name;
+}
+
+void CheckpointWriter::make_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes,
+                                   Work& work) {
+  const HubTensor& made = *tensor.made;
+  const WrittenFormat::Write write = [&](size_t plane, std::span<const std::byte> bytes) {
+    work.file->write(lanes[plane], bytes);
+  };
+  if (tensor.format != nullptr) return quantize_tensor(tensor, write, work);
+  HubRows rows(*writing_.plan, work.part_loader, work.pool, work.made);
+  rows.each(made, tensor.dtype,
+            HubRows::rows_in(made, tensor.dtype, work.pool.size(), work.made.size()),
+            [&](std::span<const std::byte> bytes, int64_t, int64_t) { write(0, bytes); });
+}
+
+// Whole blocks of rows at once, behind which their codes are. A scale of all rows is found before.
+void CheckpointWriter::quantize_tensor(const TensorToStore& tensor,
+                                       const WrittenFormat::Write& write, Work& work) {
+  const HubTensor& made = *tensor.made;
+  const WeightFormat format = tensor.encoded_format();
+  const auto needed = [&](int64_t rows) {
+    return HubRows::needed(made, tensor.dtype, work.pool.size(), rows);
+  };
+  const uint64_t fixed = needed(0) + kCellBytes;
+  const uint64_t block =
+      needed(kScaleBlock) - needed(0) + storage_bytes(format, kScaleBlock, made.inputs);
+  const uint64_t room = work.made.size() - std::min<uint64_t>(work.made.size(), fixed);
+  const int64_t count = static_cast<int64_t>(room / block) * kScaleBlock;
+  const auto own = static_cast<size_t>(round_up(needed(count), kCellBytes));
+  HubRows rows(*writing_.plan, work.part_loader, work.pool, work.made.first(own));
+  EncodeArgs args{.stored = tensor.dtype,
+                  .source_stride = made.inputs * dtype_bytes(tensor.dtype),
+                  .group = tensor.format->scheme().group,
+                  .to = {}};
+  if (has_tensor_scale(args.group)) {
+    rows.each(made, tensor.dtype, count, [&](std::span<const std::byte> bytes, int64_t, int64_t n) {
+      const float most =
+          work.encoder->absolute_max(bytes.data(), args.stored, args.source_stride, n, made.inputs);
+      args.tensor_amax = std::max(args.tensor_amax, most);
+    });
+  }
+  EncodeStats stats;
+  rows.each(made, tensor.dtype, count, [&](std::span<std::byte> bytes, int64_t first, int64_t n) {
+    args.source = bytes.data();
+    args.rows = n;
+    args.to = weight_in(format, round_to(n, kPanelRows), made.inputs, work.made.data() + own);
+    stats.add(work.encode(args));
+    tensor.format->put(args.to, first, n, tensor.matrix(), write);
+  });
+  work.note_error(stats, made.name);
 }
 
 // Text is made twice: for its length, and to be written.

@@ -16,31 +16,43 @@
 #include "io/checkpoint/safetensors_writer.h"
 #include "src/formats/written_format.h"
 #include "src/load/copier.h"
+#include "src/load/hub_rows.h"
 #include "src/load/matrix_loader.h"
 #include "src/load/output_directory.h"
 
 namespace sluice {
 
 struct TensorToStore {
+  // A tensor that is stored, whose matrices may become BF16; or one that is made of rows of a plan,
+  // of numbers of a type, which may become codes.
   const io::StoredTensor* stored = nullptr;
-  const WrittenFormat* format = nullptr;  // null: its elements are numbers, as they were
-  bool to_bf16 = false;                   // which become BF16
+  bool to_bf16 = false;
+  const HubTensor* made = nullptr;
+  DType dtype = DType::bf16;
+  const WrittenFormat* format = nullptr;
 
+  const std::string& name() const { return made != nullptr ? made->name : stored->name; }
   // Its bytes stay as they are.
   bool is_copied() const;
   // The tensors that it becomes; "weight" of their names belongs to the layer.
   std::vector<io::TensorToWrite> written() const;
+  Shape shape() const;
+  // With a format.
   WrittenMatrix matrix() const;
-  // Its load by itself.
+  WeightFormat encoded_format() const;
+  // The bytes of it, stored or made.
+  uint64_t bytes() const;
+  // The load of `stored` by itself.
   ReadPlan lay_out(Param& param) const;
 };
 
 struct CheckpointWriting {
   const io::CheckpointIndex& index;
+  const ReadPlan* plan = nullptr;  // of what is made
   std::vector<TensorToStore> tensors;
   uint64_t most_file_bytes = 0;
   bool verify = false;  // read each file back
-  LoadOptions options;
+  LoadOptions options = {};
   std::stop_token stop;
 };
 
@@ -90,6 +102,9 @@ class CheckpointWriter {
   void divide();
   void write_file(const File& file, Work& work);
   void write_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes, Work& work);
+  void make_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes, Work& work);
+  void quantize_tensor(const TensorToStore& tensor, const WrittenFormat::Write& write, Work& work);
+  uint64_t least_to_make() const;
   void write_index(const OutputDirectory& out, std::span<std::byte> block) const;
 
   CheckpointWriting writing_;

@@ -40,13 +40,14 @@ bool is_mxfp4(const WeightFormat& format) {
 }
 
 // The type of a matrix that nobody quantizes.
-DType kept_type(const ReadPlan& plan, const GgufTensor& tensor, bool to_bf16) {
-  if (tensor.whole != nullptr) return to_bf16 ? DType::bf16 : kept_dtype(tensor.whole->dtype);
+DType kept_type(const ReadPlan& plan, const GgufTensor& tensor, std::optional<DType> numbers) {
+  if (numbers) return *numbers;
+  if (tensor.whole != nullptr) return kept_dtype(tensor.whole->dtype);
   const TensorPlan& first = plan.tensors[tensor.rows.front()];
   const WeightFormat& format = plan.params[first.param].format;
   if (first.matrix->kept) return is_mxfp4(format) ? DType::e2m1_e8m0 : DType::bf16;
   const DType kept = kept_dtype(first.stored->dtype);
-  return to_bf16 || !is_float_weight(kept) ? DType::bf16 : kept;
+  return is_float_weight(kept) ? kept : DType::bf16;
 }
 
 // The type for rows that are no whole blocks of the one that is wanted.
@@ -58,14 +59,15 @@ DType fitting(DType type, int64_t cols) {
 
 class TypeChoice {
  public:
-  TypeChoice(const GgufOrigin& origin, const ReadPlan& plan, const GgufScheme* scheme, bool to_bf16)
-      : origin_(origin), plan_(plan), scheme_(scheme), to_bf16_(to_bf16) {}
+  TypeChoice(const GgufOrigin& origin, const ReadPlan& plan, const GgufScheme* scheme,
+             std::optional<DType> numbers)
+      : origin_(origin), plan_(plan), scheme_(scheme), numbers_(numbers) {}
   // Matrices with one column a row, and routers, stay exact.
   DType of(const GgufTensor& tensor) const {
     if (tensor.is_vector() || tensor.shape.size() == 1) return DType::f32;
     const ParamRole role = role_of(tensor);
     if (role == ParamRole::router) return DType::f32;
-    const DType kept = kept_type(plan_, tensor, to_bf16_);
+    const DType kept = kept_type(plan_, tensor, numbers_);
     if (scheme_ == nullptr || role == ParamRole::norm || tensor.whole != nullptr) return kept;
     return fitting(wanted(tensor, role), tensor.shape[tensor.shape.size() - 1]);
   }
@@ -98,7 +100,7 @@ class TypeChoice {
   const GgufOrigin& origin_;
   const ReadPlan& plan_;
   const GgufScheme* scheme_;
-  bool to_bf16_;
+  std::optional<DType> numbers_;
 };
 
 uint32_t file_type(const GgufScheme* scheme, const std::vector<GgufTensor>& tensors) {
@@ -185,18 +187,44 @@ void check_tokenizer(const Tokenizer& before, const std::optional<Tokenizer>& ma
              text);
 }
 
+// The key of config.json without which the model would be the one that is read; empty: no single
+// one.
+std::string odd_key(const GgufArchitecture& row, const Model& of, const DecoderSpec& read) {
+  for (const auto& [key, value] : of.files.config.items()) {
+    Json config = of.files.config;
+    config.erase(key);
+    config["architectures"] = {of.files.architecture};
+    try {
+      DecoderSpec without = read_in_gguf(row, std::move(config)).spec;
+      without.tie_word_embeddings = read.tie_word_embeddings;
+      if (are_same(std::move(without), read)) return key;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::refused) throw;
+    }
+  }
+  return {};
+}
+
+[[noreturn]] void refuse_config(const GgufArchitecture& row, const Model& of,
+                                const DecoderSpec& read) {
+  const std::string key = odd_key(row, of, read);
+  if (!key.empty())
+    fail(ErrorKind::refused, "config.json: {} is {}, which no key of GGUF's {} says", key,
+         one_line(of.files.config[key].dump()), row.name);
+  fail(ErrorKind::refused, "config.json: says of a {} what no keys of GGUF's {} say",
+       of.files.architecture, row.name);
+}
+
 // Reads the file as it will be, and compares it with what it is made of.
-void check_trial(const fs::path& path, const GgufOrigin& origin, const Model& in_gguf,
-                 const Tokenizer* tokenizer) {
+void check_trial(const fs::path& path, const GgufArchitecture& row, const GgufOrigin& origin,
+                 const Model& in_gguf, const Tokenizer* tokenizer) {
   const std::unique_ptr<ModelSource> source = open_gguf_model(path, {});
   const io::CheckpointIndex index = source->index();
   Model model = read_model(*source);
+  const DecoderSpec spec = model.spec;  // before it follows the tensors
   settle_stored_formats(model.files.config, index);
   build_root(model, {}, &index);
-  if (!are_same(in_gguf.root->spec(), model.root->spec()))
-    fail(ErrorKind::refused,
-         "config.json: says of a {} what GGUF's keys cannot say; it cannot be written as GGUF",
-         origin.model.files.architecture);
+  if (!are_same(in_gguf.root->spec(), model.root->spec())) refuse_config(row, origin.model, spec);
   lay_out(model, index, {*find_quant_scheme("none")});
   if (tokenizer != nullptr) check_tokenizer(*tokenizer, source->tokenizer());
 }
@@ -205,7 +233,7 @@ void check_trial(const fs::path& path, const GgufOrigin& origin, const Model& in
 struct Attempt {
   const GgufOrigin& origin;
   const GgufScheme* scheme = nullptr;
-  bool to_bf16 = false;
+  std::optional<DType> numbers;
   const fs::path& trial;
   const Tokenizer* tokenizer = nullptr;
   const ReadPlan& plan;
@@ -217,7 +245,7 @@ GgufModel make(const GgufArchitecture& row, const Attempt& attempt, bool names_w
   GgufModel made;
   std::vector<GgufTensor> tensors =
       gguf_tensors(row, origin.model, in_gguf, attempt.plan, origin.index);
-  const TypeChoice choice(origin, attempt.plan, attempt.scheme, attempt.to_bf16);
+  const TypeChoice choice(origin, attempt.plan, attempt.scheme, attempt.numbers);
   for (GgufTensor& tensor : tensors) tensor.type = choice.of(tensor);
   io::GgufMetadata& metadata = made.metadata;
   metadata.add_string("general.architecture", row.name);
@@ -240,7 +268,7 @@ GgufModel make(const GgufArchitecture& row, const Attempt& attempt, bool names_w
     metadata.add_string("tokenizer.ggml.model", "none");
   }
   write_trial(made, attempt.trial);
-  check_trial(attempt.trial, origin, in_gguf, attempt.tokenizer);
+  check_trial(attempt.trial, row, origin, in_gguf, attempt.tokenizer);
   return made;
 }
 
@@ -265,12 +293,12 @@ const GgufScheme& find_gguf_scheme(std::string_view name) {
        fmt::join(kSchemes | std::views::transform(&GgufScheme::name), ", "));
 }
 
-GgufModel gguf_model(const GgufOrigin& origin, const GgufScheme* scheme, bool to_bf16,
-                     const fs::path& trial) {
+GgufModel gguf_model(const GgufOrigin& origin, const GgufScheme* scheme,
+                     std::optional<DType> numbers, const fs::path& trial) {
   std::optional<Tokenizer> tokenizer;
   if (origin.tokenizer != nullptr) tokenizer = Tokenizer::load(*origin.tokenizer);
   ReadPlan plan = lay_out(origin.model, origin.index, {*find_quant_scheme("none")});
-  const Attempt attempt{origin, scheme, to_bf16, trial, tokenizer ? &*tokenizer : nullptr, plan};
+  const Attempt attempt{origin, scheme, numbers, trial, tokenizer ? &*tokenizer : nullptr, plan};
   std::optional<Error> first;
   for (const GgufArchitecture* row : rows_for(origin.model.files.architecture)) {
     for (const bool names_windows : {false, true}) {

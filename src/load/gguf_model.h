@@ -72,10 +72,10 @@ struct GgufOrigin {
   std::string name;  // general.name
 };
 
-// `scheme`: null: matrices stay as they are stored, or become BF16 where they are quantized, or
-// `to_bf16` says so. `trial`: a file that is written, without the weights, to see that it is read
-// as the same model, and removed. Error(refused) for models that GGUF cannot have.
-GgufModel gguf_model(const GgufOrigin& origin, const GgufScheme* scheme, bool to_bf16,
-                     const std::filesystem::path& trial);
+// `scheme`: null: matrices have the type `numbers`, or stay as they are stored, or become BF16
+// where they are quantized. `trial`: a file that is written, without the weights, to see that it is
+// read as the same model, and removed. Error(refused) for models that GGUF cannot have.
+GgufModel gguf_model(const GgufOrigin& origin, const GgufScheme* scheme,
+                     std::optional<DType> numbers, const std::filesystem::path& trial);
 
 }  // namespace sluice

@@ -241,6 +241,10 @@ std::vector<GgufTensor> Tensors::make() {
 
 }  // namespace
 
+Model read_in_gguf(const GgufArchitecture& architecture, Json config) {
+  return read_model(GgufForm(std::move(config), architecture.facts));
+}
+
 Model model_in_gguf(const GgufArchitecture& architecture, const Model& of) {
   const SourceFacts& facts = architecture.facts;
   bool has_latents = false;
@@ -252,7 +256,7 @@ Model model_in_gguf(const GgufArchitecture& architecture, const Model& of) {
   Json config = of.files.config;
   config["architectures"] = {of.files.architecture};
   config["tie_word_embeddings"] = of.root->spec().tie_word_embeddings;
-  Model model = read_model(GgufForm(std::move(config), facts));
+  Model model = read_in_gguf(architecture, std::move(config));
   std::vector<std::string> names =
       possible_names(architecture, static_cast<int64_t>(of.spec.layers.size()));
   if (of.root->spec().tie_word_embeddings) std::erase(names, model.spec.head + ".weight");

@@ -7,6 +7,9 @@
 
 namespace sluice {
 
+// A config as that of a model whose weights are as in such a file; without its modules.
+Model read_in_gguf(const GgufArchitecture& architecture, Json config);
+
 // The model that a reader makes of such a file, for the config of `of`: it has the same parameters,
 // of pieces of the file's tensors. Error(refused) where it cannot be made.
 Model model_in_gguf(const GgufArchitecture& architecture, const Model& of);

@@ -21,18 +21,27 @@ MatrixLoader::MatrixLoader(const MatrixLoading& loading)
 
 void MatrixLoader::load(const ReadPlan& plan, uint32_t tensor, const Take& take, int64_t together) {
   const TensorPlan& t = plan.tensors[tensor];
+  load(plan, tensor, 0, plan.params[t.param].param->pieces[t.piece].cut.rows, take, together);
+}
+
+void MatrixLoader::load(const ReadPlan& plan, uint32_t tensor, int64_t first, int64_t end,
+                        const Take& take, int64_t together) {
+  const TensorPlan& t = plan.tensors[tensor];
   const int64_t all = plan.params[t.param].param->pieces[t.piece].cut.rows;
+  const int64_t step = row_step(plan, tensor);
+  first = first / step * step;
+  end = std::min(round_to(end, step), all);
   SpillWindow window = spill_window(plan, tensor, loading_.memory.size());
-  if (window.rows < all) window.rows -= window.rows % std::lcm(row_step(plan, tensor), together);
+  if (window.rows < all) window.rows -= window.rows % std::lcm(step, together);
   if (window.rows == 0)
     fail(ErrorKind::no_fit, "{}: some rows of it take {} of memory, and there is {}",
          t.stored->name, format_size(window.least_memory), format_size(loading_.memory.size()));
   std::optional<float> amax;
   if (has_tensor_scale(t.group)) amax = measured(plan, tensor, window);
   bool goes_on = true;
-  for (int64_t first = 0; first < all && goes_on; first += window.rows)
+  for (; first < end && goes_on; first += window.rows)
     goes_on =
-        take(load_rows(plan, tensor, first, std::min(window.rows, all - first), window, amax));
+        take(load_rows(plan, tensor, first, std::min(window.rows, end - first), window, amax));
 }
 
 // The largest value of all rows, which are measured without memory for them.

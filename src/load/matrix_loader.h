@@ -45,6 +45,9 @@ class MatrixLoader {
   using Take = std::function<bool(const MatrixRows&)>;
   // `together`: rows at once are a multiple of it, or all.
   void load(const ReadPlan& plan, uint32_t tensor, const Take& take, int64_t together = 1);
+  // The same of rows [first, end), and of those before and behind them that are read with them.
+  void load(const ReadPlan& plan, uint32_t tensor, int64_t first, int64_t end, const Take& take,
+            int64_t together = 1);
 
  private:
   float measured(const ReadPlan& plan, uint32_t tensor, const SpillWindow& window);

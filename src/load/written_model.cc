@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/formats/stored_format.h"
-#include "src/plan/lay_out.h"
 
 namespace sluice {
 namespace {
@@ -18,15 +19,14 @@ constexpr std::string_view kQuantization = "quantization_config";
 constexpr std::string_view kSpaces = " \t\r\n";
 
 // Why a matrix cannot be written as a quantized linear layer; empty: it can.
-std::string refusal_of(const WrittenFormat& format, const Param& param, const Piece& piece,
-                       const io::StoredTensor& stored) {
-  if (stored.bytes == 0) return "it has no elements";
-  if (param.role == ParamRole::embedding) return "it is a table of embeddings";
-  if (stored.shape.size() != 2 || piece.view.index)
-    return "it has the matrices of several layers in one tensor";
-  if (piece.view.transposed != stored.column_major) return "it is stored as [inputs, outputs]";
-  if (!stored.name.ends_with(".weight")) return "its name does not end with .weight";
-  return format.refusal(matrix_shape(stored)[1]);
+std::string refusal_of(const WrittenFormat& format, const HubTensor& tensor) {
+  if (tensor.shape.elements() == 0) return "it has no elements";
+  if (tensor.parts.front().param->role == ParamRole::embedding)
+    return "it is a table of embeddings";
+  if (tensor.shape.size() != 2) return "it has the matrices of several layers in one tensor";
+  if (tensor.is_transposed) return "it is stored as [inputs, outputs]";
+  if (!tensor.name.ends_with(".weight")) return "its name does not end with .weight";
+  return format.refusal(tensor.inputs);
 }
 
 // ".down_proj" of a layer's down_proj.
@@ -35,50 +35,42 @@ std::string last_part(const std::string& module) {
   return dot == std::string::npos ? module : module.substr(dot);
 }
 
-// The formats of stored matrices.
+// The formats of matrices.
 class FormatChoice {
  public:
   FormatChoice(const QuantizeRequest& request, WrittenMethod method, std::deque<WrittenFormat>& all)
       : request_(request), method_(method), all_(all) {}
 
-  void add(const Param& param, const TensorPlan& t) {
-    const Piece& piece = param.pieces[t.piece];
-    if (t.matrix->kept)
-      fail(ErrorKind::refused,
-           "{}: is quantized already; quantize the checkpoint that it was made "
-           "from",
-           t.stored->name);
-    const WrittenFormat* format = nullptr;
-    if (t.group != ScaleGroup::none) format = &format_of(scheme_of(request_, param, piece));
-    const std::string refusal =
-        format != nullptr ? refusal_of(*format, param, piece, *t.stored) : "";
+  // Null: the tensor stays what it is.
+  const WrittenFormat* of(const HubTensor& tensor) {
+    if (tensor.is_vector) return nullptr;
+    const WrittenFormat* format = format_of(tensor.parts.front());
+    for (const HubPart& part : tensor.parts)
+      if (format_of(part) != format)
+        fail(ErrorKind::refused,
+             "{}: parts of it have different schemes; give a rule for all of it", tensor.name);
+    const std::string refusal = format != nullptr ? refusal_of(*format, tensor) : "";
     if (!refusal.empty())
       fail(ErrorKind::refused,
            "{}: has no {} form, as {}; leave it as it is by a rule before the scheme: "
            "--quantization '*{}=none,{}'",
-           t.stored->name, format->scheme().name, refusal, last_part(stem_of(t.stored->name)),
+           tensor.name, format->scheme().name, refusal, last_part(stem_of(tensor.name)),
            format->scheme().name);
-    const auto [at, is_new] = chosen_.try_emplace(t.stored, format);
-    if (!is_new && at->second != format)
-      fail(ErrorKind::refused, "{}: parts of it have different schemes; give a rule for all of it",
-           t.stored->name);
-  }
-  const WrittenFormat* find(const io::StoredTensor& stored) const {
-    const auto found = chosen_.find(&stored);
-    return found == chosen_.end() ? nullptr : found->second;
+    return format;
   }
 
  private:
-  const WrittenFormat& format_of(const QuantScheme& scheme) {
+  const WrittenFormat* format_of(const HubPart& part) {
+    const QuantScheme& scheme = scheme_of(request_, *part.param, *part.piece);
+    if (scheme.group == ScaleGroup::none) return nullptr;
     const auto found =
         std::ranges::find_if(all_, [&](const WrittenFormat& f) { return f.scheme() == scheme; });
-    return found != all_.end() ? *found : all_.emplace_back(method_, scheme);
+    return found != all_.end() ? &*found : &all_.emplace_back(method_, scheme);
   }
 
   const QuantizeRequest& request_;
   WrittenMethod method_;
   std::deque<WrittenFormat>& all_;
-  std::unordered_map<const io::StoredTensor*, const WrittenFormat*> chosen_;
 };
 
 // Modules by their formats. Those without one are all layers that may be linear ones; a head that
@@ -88,8 +80,8 @@ std::vector<WrittenModules> modules_of(const WrittenModel& written) {
   for (const WrittenFormat& format : written.formats) modules.push_back({&format, {}});
   bool has_head = false;
   for (const TensorToStore& t : written.tensors) {
-    const std::string name = stem_of(t.stored->name);
-    if (t.stored->shape.size() != 2 || name == t.stored->name) continue;
+    const std::string name = stem_of(t.name());
+    if (t.shape().size() != 2 || name == t.name()) continue;
     has_head = has_head || name == kHead;
     std::ranges::find(modules, t.format, &WrittenModules::format)->names.push_back(name);
   }
@@ -106,6 +98,10 @@ size_t value_after(std::string_view json, std::string_view key, size_t at) {
     return json.find_first_not_of(kSpaces, at + 1);
   }
   return at;
+}
+
+std::string module_of(const std::string& tensor) {
+  return tensor.substr(0, std::min(tensor.rfind('.'), tensor.size()));
 }
 
 // The text without members of that name whose value is null.
@@ -138,19 +134,52 @@ WrittenModel converted_model(const io::CheckpointIndex& index, bool to_bf16) {
   return written;
 }
 
-WrittenModel quantized_model(Model& model, const io::CheckpointIndex& index,
-                             const QuantizeRequest& request, WrittenMethod method) {
+namespace {
+
+// Tensors of a hub's checkpoint that no part of the model has, and that are stored as numbers:
+// those of towers, for one.
+void add_ignored(const ReadPlan& plan, const io::CheckpointIndex& index, WrittenModel& written) {
+  const std::set<std::string_view> ignored(plan.ignored.begin(), plan.ignored.end());
+  std::set<std::string> quantized;  // modules
+  for (const io::StoredTensor& t : index.tensors())
+    if (ignored.contains(t.name) && !is_float_weight(t.dtype)) quantized.insert(module_of(t.name));
+  size_t left_out = 0;
+  for (const io::StoredTensor& t : index.tensors()) {
+    if (!ignored.contains(t.name)) continue;
+    if (quantized.contains(module_of(t.name)))
+      ++left_out;
+    else
+      written.tensors.push_back({.stored = &t});
+  }
+  if (left_out > 0)
+    log::warning("{} quantized tensors that are no part of the language model are left out",
+                 left_out);
+}
+
+}  // namespace
+
+WrittenModel made_model(const HubSource& from, const WrittenNumbers& numbers) {
   WrittenModel written;
-  FormatChoice choice(request, method, written.formats);
-  const ReadPlan plan = lay_out(model, index, request);
-  for (const TensorPlan& t : plan.tensors)
-    if (!plan.params[t.param].param->pieces[t.piece].vector)
-      choice.add(*plan.params[t.param].param, t);
-  for (const io::StoredTensor& stored : index.tensors())
-    written.tensors.push_back({.stored = &stored, .format = choice.find(stored)});
+  written.form = std::make_unique<HubForm>(
+      hub_form(from.source, from.model, from.plan, from.index, from.is_hub));
+  std::optional<FormatChoice> choice;
+  if (numbers.request) choice.emplace(*numbers.request, numbers.method, written.formats);
+  for (const HubTensor& tensor : written.form->tensors) {
+    TensorToStore to{
+        .made = &tensor, .dtype = tensor.dtype, .format = choice ? choice->of(tensor) : nullptr};
+    if (!tensor.is_vector) to.dtype = numbers.dtype.value_or(tensor.dtype);
+    const io::StoredTensor* stored = from.is_hub ? from.index.find(tensor.name) : nullptr;
+    if (stored != nullptr && !tensor.is_quantized && to.format == nullptr &&
+        (tensor.is_vector || to.dtype != DType::f32 || stored->dtype == DType::f32))
+      to = {.stored = stored, .to_bf16 = numbers.dtype == DType::bf16};
+    written.tensors.push_back(to);
+  }
+  if (from.is_hub) add_ignored(from.plan, from.index, written);
+  if (!numbers.request) return written;
   if (written.formats.empty())
-    fail(ErrorKind::usage, "--quantization {}: quantizes no matrix of the model", request.name());
-  written.quantization = quantization_config(method, modules_of(written));
+    fail(ErrorKind::usage, "--quantization {}: quantizes no matrix of the model",
+         numbers.request->name());
+  written.quantization = quantization_config(numbers.method, modules_of(written));
   return written;
 }
 
@@ -165,15 +194,27 @@ std::string with_quantization(std::string config, const Json& quantization) {
   return fmt::format("{}{}\n  \"{}\": {}\n}}\n", config, comma, kQuantization, value);
 }
 
-std::string with_bf16(std::string config) {
+std::string with_dtype(std::string config, DType dtype) {
+  const std::string_view name = dtype == DType::bf16 ? "\"bfloat16\"" : "\"float32\"";
   for (const std::string_view key : {"dtype", "torch_dtype"}) {
     for (size_t at = value_after(config, key, 0); at != std::string::npos;
          at = value_after(config, key, at)) {
       const size_t end = config[at] == '"' ? config.find('"', at + 1) : std::string::npos;
-      if (end != std::string::npos) config.replace(at, end + 1 - at, "\"bfloat16\"");
+      if (end != std::string::npos) config.replace(at, end + 1 - at, name);
     }
   }
   return config;
+}
+
+std::string without_quantization(const std::string& config) {
+  OrderedJson json = parse_ordered(config, "config.json");
+  const auto erase = [](OrderedJson& holder) {
+    for (const char* key : {"quantization_config", "quantization", "compression_config"})
+      holder.erase(key);
+  };
+  erase(json);
+  if (json.contains("text_config") && json["text_config"].is_object()) erase(json["text_config"]);
+  return json.dump(2) + "\n";
 }
 
 }  // namespace sluice

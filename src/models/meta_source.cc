@@ -102,6 +102,9 @@ class MetaSource : public ModelSource {
   std::optional<Tokenizer> tokenizer() const override { return files_->tokenizer(); }
   ChatFiles chat_files() const override { return files_->chat_files(); }
   EmbeddingRules embedding_rules() const override { return files_->embedding_rules(); }
+  std::vector<MadeFile> made_files() const override {
+    return {{"config.json", config().dump(2) + "\n"}};
+  }
 
  private:
   int64_t vocabulary(const JsonFields& params) const;

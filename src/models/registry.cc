@@ -255,7 +255,9 @@ std::vector<std::string> prefixes_in_wrappers(const DecoderSpec& spec) {
   return prefixes;
 }
 
-Model read_model(const ModelSource& source) {
+Model read_model(const ModelSource& source) { return read_model(source, source.facts()); }
+
+Model read_model(const ModelSource& source, const SourceFacts& facts) {
   Model model;
   model.files = read_model_files(source);
   JsonFields fields(model.files.config, model.files.config_name);
@@ -266,7 +268,7 @@ Model read_model(const ModelSource& source) {
       !use_layer_counts(model.spec, read_layer_counts(fields, model.spec.layers.size())))
     fail(ErrorKind::refused, "{}: per_layer_config has sizes that layers of a {} cannot have",
          model.files.config_name, family.architecture);
-  apply(source.facts(), model);
+  apply(facts, model);
   model.ignorable.assign(kIgnorable.begin(), kIgnorable.end());
   model.ignorable.insert(model.ignorable.end(), family.ignorable.begin(), family.ignorable.end());
   if (!model.files.wrapper) return model;

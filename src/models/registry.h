@@ -119,6 +119,8 @@ struct Model {
 };
 // Reads everything in config.json: the model without its root.
 Model read_model(const ModelSource& source);
+// The same, of weights that differ from the hub's in `facts`.
+Model read_model(const ModelSource& source, const SourceFacts& facts);
 // Builds the tree of modules, or a part of it. Embedding and head follow from the tensors that the
 // checkpoint has, too (embeddings.h); without an `index`, from config.json alone. Unless it
 // `needs_head`, the model has none where the checkpoint has none.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -49,6 +50,12 @@ struct SourceFacts {
   size_t factored_rope = 0;               // which of the model's ropes has them
 };
 
+// A text file of a directory of the hub.
+struct MadeFile {
+  std::string name;
+  std::string text;
+};
+
 // Each part is read when it is asked for: the text verbs need a tokenizer only, others the weights.
 // All throw Error(refused) with one sentence that names the file and the fault.
 class ModelSource {
@@ -66,6 +73,9 @@ class ModelSource {
   virtual std::optional<Tokenizer> tokenizer() const = 0;  // nullopt: there is none
   virtual ChatFiles chat_files() const = 0;
   virtual EmbeddingRules embedding_rules() const = 0;
+  // Files that a directory of the hub has of this model and the source has not, config.json among
+  // them; none where it has that.
+  virtual std::vector<MadeFile> made_files() const { return {}; }
 };
 
 // A model as the user names it.

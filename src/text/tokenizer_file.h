@@ -79,5 +79,8 @@ std::optional<TokenizerFiles> read_tokenizer_files(const io::ModelDirectory& dir
 
 // Throws Error(refused), which begins "tokenizer.json: ".
 TokenizerFile parse_tokenizer_file(const std::string& json);
+// The text of a tokenizer.json of tokens with ids, with the fields that Hugging Face's library asks
+// for. Of merges of one rank, which it has not, the first is first.
+std::string tokenizer_json(const TokenizerFile& file);
 
 }  // namespace sluice

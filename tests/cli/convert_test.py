@@ -1,14 +1,16 @@
 """sluice convert and sluice quantize: checkpoints that other programs load, of the bits that a run has."""
 
+import array
 import json
 import shutil
+import struct
 import subprocess
 import time
 import unittest
 
 import containers
 from checkpoints import write_checkpoint
-from program import DEMO, HANGS, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice, sluice_and_peak
+from program import DEMO, HANGS, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice, sluice_and_peak
 
 MODELS = SOURCE / "tests/data/models"
 MIB = 1 << 20
@@ -18,6 +20,10 @@ FORMATS = {"fp8_per_tensor": "float-quantized", "fp8_per_channel": "float-quanti
            "fp8_dynamic": "float-quantized", "fp8_dynamic_per_block": "float-quantized", "int8": "int-quantized",
            "int8_weight_only": "pack-quantized", "int4_g128": "pack-quantized", "int4_g32": "pack-quantized",
            "mxfp8": "mxfp8-quantized", "mxfp4": "mxfp4-pack-quantized", "nvfp4": "nvfp4-pack-quantized"}
+
+# Of each kind of difference between a converter's tensors and the hub's: rows of rotary pairs, fused heads, values of latent
+# attention, rates of recurrences, experts, parts of a rope.
+GGUF_MODELS = ["olmo", "baichuan", "falcon_grouped", "mpt", "youtu", "deepseek_v32", "jamba_dense", "granitemoeshared", "llama4_text"]
 
 
 def read_folder(folder):
@@ -30,6 +36,21 @@ def tensors_of(folder):
     for file in sorted(folder.glob("model*.safetensors")):
         tensors |= containers.read_safetensors(file)
     return tensors
+
+
+def floats(dtype, data):
+    """The values of a tensor's bytes."""
+    if dtype == "BF16":
+        return array.array("f", b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2)))
+    return struct.unpack(f"<{len(data) // 2}e", data) if dtype == "F16" else array.array("f", data)
+
+
+def logits(model, folder):
+    (folder / "ids.json").write_text("[[5, 6, 7, 8, 9]]")
+    sluice("logits", model, "--token-ids", folder / "ids.json", "--out", folder / "logits", "--dtype", "float32", "--spill-dir", "none")
+    _, _, data = containers.read_safetensors(folder / "logits")["logits.0"]
+    (folder / "logits").unlink()
+    return array.array("f", data)
 
 
 class ConvertTest(Case):
@@ -187,7 +208,6 @@ class ConvertTest(Case):
         made, _ = self.write("quantize", model, "MADE", "--quantization", "fp8")
         for status, mention, words in [
                 (2, "MADE", ("quantize", model, made, "--quantization", "fp8")),
-                (3, "is quantized already", ("quantize", made, out, "--quantization", "fp8")),
                 (2, "compressed-tensors: has no form for nf4", ("quantize", model, out, "--quantization", "nf4")),
                 (2, "--format fp8", ("quantize", model, out, "--quantization", "int8", "--format", "fp8")),
                 (2, "--format x", ("quantize", model, out, "--quantization", "int8", "--format", "x")),
@@ -199,6 +219,7 @@ class ConvertTest(Case):
                 (2, "--format x", ("convert", model, out, "--format", "x")),
                 (2, "leave .gguf out", ("convert", model, self.path / "OUT.gguf", "--format", "gguf")),
                 (3, "cannot be written as GGUF", ("convert", MODELS / "mamba2", out, "--format", "gguf")),
+                (3, "sliding_window is 16", ("convert", MODELS / "mixtral", out, "--format", "gguf")),
                 (2, "config.json", ("convert", self.path, out)),
                 (2, "--dtype", ("convert", model, out, "--dtype", "float64")),
                 (4, "raise --memory", ("quantize", model, out, "--quantization", "fp8", "--memory", "10M"))]:
@@ -253,17 +274,61 @@ class ConvertTest(Case):
         containers.write_safetensors(model / "model.safetensors", tensors | {scale: ("F32", [1], bytes(4))})
         self.assert_fails(3, scale, "quantize", model, self.path / "OUT", "--quantization", "fp8")
 
-    def test_quantized_or_partial_models_are_refused(self):
-        quantized = self.model(quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True})
-        self.assert_fails(3, "is quantized already", "convert", quantized, self.path / "OUT", "--dtype", "bfloat16")
-        self.write("convert", quantized, "SAME")
-        self.assertEqual(tensors_of(self.path / "SAME"), tensors_of(quantized))
+    def test_quantized_models_stay_or_become_numbers(self):
+        model = self.model()
+        made, _ = self.write("quantize", model, "MADE", "--quantization", "fp8")
+        self.write("convert", made, "SAME")
+        self.assertEqual(tensors_of(self.path / "SAME"), tensors_of(made))
+        (made / "quantize_config.json").write_text("{}")
+        numbers = {name: (dtype, shape) for name, (dtype, shape, _) in tensors_of(model).items()}
+        for dtype in ("bfloat16", "float32"):
+            out, _ = self.write("convert", made, dtype, "--dtype", dtype)
+            kinds = {name: (kind, shape) for name, (kind, shape, _) in tensors_of(out).items()}
+            if dtype == "bfloat16":
+                self.assertEqual(kinds, numbers)
+            self.assertEqual(set(kinds), set(numbers))
+            self.assertNotIn("quantization_config", json.loads((out / "config.json").read_text()))
+            self.assert_close(logits(made, self.path), logits(out, self.path), 1e-2 if dtype == "bfloat16" else 1e-5)
+            self.assertFalse((out / "quantize_config.json").exists())
+        again, _ = self.write("quantize", made, "AGAIN", "--quantization", "int8_weight_only")
+        self.assert_close(logits(made, self.path), logits(again, self.path), 5e-2)
+
+    def test_partial_models_are_refused(self):
         partial = write_checkpoint(self.path / "PARTIAL", shards=2)
         index = json.loads((partial / "model.safetensors.index.json").read_text())
         index["weight_map"]["unused.weight"] = "model-00003-of-00003.safetensors"
         (partial / "model.safetensors.index.json").write_text(json.dumps(index))
         for verb, *options in (("convert",), ("quantize", "--quantization", "fp8")):
             self.assert_fails(3, "model-00003-of-00003", verb, partial, self.path / "OUT", *options)
+
+    def assert_close(self, one, other, tolerance):
+        most = max(abs(value) for value in one)
+        self.assertEqual(len(one), len(other))
+        self.assertLess(max(abs(a - b) for a, b in zip(one, other)), tolerance * most)
+
+    def test_gguf_becomes_what_it_was_made_of(self):
+        for name in GGUF_MODELS:
+            with self.subTest(name=name):
+                out, _ = self.write("convert", SOURCE / f"tests/data/gguf/{name}.gguf", name)
+                made, expected = tensors_of(out), tensors_of(MODELS / name)
+                self.assertEqual({key: shape for key, (_, shape, _) in made.items()}, {key: shape for key, (_, shape, _) in expected.items()})
+                for key, (dtype, _, data) in made.items():
+                    self.assert_close(floats(expected[key][0], expected[key][2]), floats(dtype, data), 1e-2)
+                shutil.rmtree(out)
+
+    def test_codes_and_tokenizers_of_other_formats(self):
+        text = "Hello  world, 12345 Grüße\n\n"
+        files = [ORACLE / "formats" / name for name in ("gguf_tok_spm/model.gguf", "gguf_tok_llama_bpe/model.gguf",
+                                                        "gguf_split/model-00001-of-00003.gguf", "meta_pth")]
+        for file in (*files, *(SOURCE / "tests/data/formats" / name for name in ("mlx_deepseek", "mlx_qwen3_next"))):
+            name = str(file)
+            for verb, *options in (("convert",), ("quantize", "--quantization", "int8_weight_only")):
+                with self.subTest(name=name, verb=verb):
+                    out, _ = self.write(verb, file, "OUT", *options)
+                    self.assert_close(logits(file, self.path), logits(out, self.path), 5e-2)
+                    ids = [run_json("tokenize", model, "--text", text)["ids"] for model in (file, out)] if "_tok_" in name else [0, 0]
+                    self.assertEqual(*ids)
+                    shutil.rmtree(out)
 
     @unittest.skipIf(SANITIZED, "sanitizers have memory of their own")
     def test_memory_does_not_grow_with_the_model(self):

@@ -84,6 +84,7 @@ struct GgufFlags {
 struct GgufFloats {
   std::string_view key;
   std::string_view hub_name;  // as of GgufName
+  bool is_number = false;     // without a dimension there
 };
 // A boolean of config.json: whether a layer has the tensor, and has not another one.
 struct GgufSign {
@@ -167,6 +168,9 @@ LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::Gg
 // Ids of the tokens that end a text: those that keys name, then those that are known by their texts
 // (gguf_end_tokens.cc).
 std::vector<int64_t> gguf_end_ids(const io::GgufHeader& header);
+// The files of a directory of the hub, of a config and the facts that it has not.
+std::vector<MadeFile> gguf_made_files(Json config, const SourceFacts& facts,
+                                      const io::GgufHeader& header);
 // Takes off the tensors of layers behind the model's own, which predict further tokens.
 void leave_out_further_layers(const GgufArchitecture& architecture, const io::GgufHeader& header,
                               std::vector<io::StoredTensor>& tensors);
@@ -191,5 +195,7 @@ struct GgufSplit {
 const GgufSplit& find_gguf_split(const JsonFields& fields);
 // tokenizer.ggml.* (gguf_tokenizer.cc); nullopt where the file has none.
 std::optional<Tokenizer> gguf_tokenizer(const io::GgufHeader& header);
+// tokenizer.json and tokenizer_config.json, with chat templates; none where the file has none.
+std::vector<MadeFile> gguf_tokenizer_files(const io::GgufHeader& header);
 
 }  // namespace sluice

@@ -256,7 +256,11 @@ void set_list(const JsonFields& fields, const GgufArchitecture& architecture,
     fail(ErrorKind::refused, "{}: {} has {} values for {} layers", fields.where(), key,
          numbers.size(), layers);
   numbers.resize(layers);
-  place_of(config, row.config_key) = numbers;
+  Json& list = place_of(config, row.config_key) = numbers;
+  const auto array = header.arrays.find(key);
+  const bool are_floats = array == header.arrays.end() || array->second.type == io::GgufType::f32 ||
+                          array->second.type == io::GgufType::f64;
+  if (!are_floats) list = std::vector<int64_t>(numbers.begin(), numbers.end());
 }
 
 void set_flags(const io::GgufHeader& header, const std::string& architecture, const GgufFlags& row,
@@ -483,7 +487,7 @@ std::vector<io::StoredTensor> gguf_floats(const GgufArchitecture& architecture,
       const uint64_t at = found->second.offset + static_cast<uint64_t>(l) * sizeof(float);
       tensors.push_back({.name = std::move(name),
                          .dtype = DType::f32,
-                         .shape = Shape{1},
+                         .shape = row.is_number ? Shape{} : Shape{1},
                          .file = 0,
                          .offset = at,
                          .bytes = sizeof(float)});

@@ -53,6 +53,9 @@ class GgufSource : public ModelSource {
   EmbeddingRules embedding_rules() const override {
     return gguf_embedding_rules(checkpoint_.header, std::string(architecture_.name));
   }
+  std::vector<MadeFile> made_files() const override {
+    return gguf_made_files(config(), facts(), checkpoint_.header);
+  }
 
  private:
   // A rank's file has parts of tensors, which do not tell all sizes of the model.

@@ -26,7 +26,13 @@ class Conversion {
   explicit Conversion(const io::GgufHeader& header)
       : header_(header), fields_(header.values, io::printable(header.file.path.string())) {}
 
-  Tokenizer make();
+  void make();
+  const TokenizerFile& file() const { return file_; }
+  // The bos and eos tokens, as tokenizer_config.json has them.
+  Json special_tokens() const {
+    return {{"bos_token", special_token("tokenizer.ggml.bos_token_id")},
+            {"eos_token", special_token("tokenizer.ggml.eos_token_id")}};
+  }
 
  private:
   void read_tokens();
@@ -157,7 +163,7 @@ void Conversion::add_post_processor(bool adds_bos) {
                   added("tokenizer.ggml.add_eos_token", false, "tokenizer.ggml.eos_token_id"));
 }
 
-Tokenizer Conversion::make() {
+void Conversion::make() {
   read_tokens();
   file_.config = Json::object();
   const std::string model = fields_.string("tokenizer.ggml.model");
@@ -173,20 +179,42 @@ Tokenizer Conversion::make() {
          "{}: tokenizer.ggml.model {} is not supported; supported: gpt2, llama, gemma4",
          fields_.where(), io::printable(model));
   }
-  const Json config{{"bos_token", special_token("tokenizer.ggml.bos_token_id")},
-                    {"eos_token", special_token("tokenizer.ggml.eos_token_id")}};
-  try {
-    return Tokenizer::load(file_, config);
-  } catch (const Error& e) {  // speaks of a tokenizer.json that nobody has
-    fail(e.kind(), "{}: its tokenizer, as a tokenizer.json: {}", fields_.where(), e.what());
-  }
 }
 
 }  // namespace
 
 std::optional<Tokenizer> gguf_tokenizer(const io::GgufHeader& header) {
   if (!header.arrays.contains(kTokens)) return std::nullopt;
-  return Conversion(header).make();
+  Conversion conversion(header);
+  conversion.make();
+  try {
+    return Tokenizer::load(conversion.file(), conversion.special_tokens());
+  } catch (const Error& e) {  // speaks of a tokenizer.json that nobody has
+    fail(e.kind(), "{}: its tokenizer, as a tokenizer.json: {}",
+         io::printable(header.file.path.string()), e.what());
+  }
+}
+
+std::vector<MadeFile> gguf_tokenizer_files(const io::GgufHeader& header) {
+  if (!header.arrays.contains(kTokens)) return {};
+  Conversion conversion(header);
+  conversion.make();
+  Json config = conversion.special_tokens();
+  config["tokenizer_class"] = "PreTrainedTokenizerFast";
+  config["clean_up_tokenization_spaces"] = false;
+  const ChatFiles chat = gguf_chat_files(header);
+  for (const auto& [name, token] : chat.special) config[name] = token;
+  std::erase_if(config.get_ref<Json::object_t&>(),
+                [](const auto& member) { return member.second.is_null(); });
+  Json templates = Json::array();
+  for (const ChatTemplateText& t : chat.templates)
+    templates.push_back({{"name", t.name}, {"template", t.text}});
+  if (chat.templates.size() == 1 && chat.find("default") != nullptr)
+    config["chat_template"] = chat.templates.front().text;
+  else if (!templates.empty())
+    config["chat_template"] = templates;
+  return {{std::string(kTokenizerFile), tokenizer_json(conversion.file())},
+          {"tokenizer_config.json", config.dump(2) + "\n"}};
 }
 
 }  // namespace sluice

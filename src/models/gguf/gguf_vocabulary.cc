@@ -34,7 +34,8 @@ class VocabularyKeys {
   std::optional<int32_t> named(const char* key) const;
   void add_around();
   [[noreturn]] void refuse(std::string_view why) const {
-    fail(ErrorKind::refused, "{}: {}; give a model without it", files_.name, why);
+    fail(ErrorKind::refused, "{}: {}; without it a file without a tokenizer is written",
+         files_.name, why);
   }
 
   const TokenizerFiles& files_;

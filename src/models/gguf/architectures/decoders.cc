@@ -376,8 +376,8 @@ Rows decoders_of_their_own() {
   all[2].values = {{"rope_parameters.rope_type", R"("default")"}};
   all[2].floats = {{"xielu.alpha_p", "model.layers.{}.mlp.act_fn.alpha_p"},
                    {"xielu.alpha_n", "model.layers.{}.mlp.act_fn.alpha_n"},
-                   {"xielu.beta", "model.layers.{}.mlp.act_fn.beta"},
-                   {"xielu.eps", "model.layers.{}.mlp.act_fn.eps"}};
+                   {"xielu.beta", "model.layers.{}.mlp.act_fn.beta", true},
+                   {"xielu.eps", "model.layers.{}.mlp.act_fn.eps", true}};
   return all;
 }
 
