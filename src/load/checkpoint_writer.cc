@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <set>
-#include <system_error>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -16,8 +14,8 @@
 #include "io/lanes_output.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
-#include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/load/output_file.h"
 #include "src/plan/lay_out.h"
 #include "src/plan/spill_window.h"
 
@@ -114,7 +112,7 @@ struct CheckpointWriter::Work {
   std::span<std::byte> made;
   ThreadPool pool;
   std::unique_ptr<Encoder> encoder = make_cpu_encoder(Isa::automatic);
-  std::optional<io::LanesOutput> file = {};
+  io::LanesOutput* file = nullptr;  // that is being written
 
   // Blocks of rows, each on a thread.
   EncodeStats encode(const EncodeArgs& all) {
@@ -265,32 +263,19 @@ WriteReport CheckpointWriter::write(OutputDirectory& out, std::span<std::byte> m
 // Writes a file, unless it is there.
 void CheckpointWriter::write_file(const File& file, Work& work) {
   const FileLayout layout(tensors_of(file));
-  const std::filesystem::path path = work.out.path() / file.name;
-  const auto is_whole = [&](const std::string& checksum) {
-    std::error_code error;
-    return std::filesystem::file_size(path, error) == layout.tensors.file_bytes &&
-           io::lanes_checksum(path, layout.lanes, work.lanes, writing_.stop) == checksum;
-  };
-  if (const auto earlier = work.out.finished(file.name)) {
-    if (is_whole(*earlier)) {
-      ++work.report.kept_files;
-      for (const TensorToStore& t : tensors_of(file)) work.progress.bytes_done += t.bytes();
-      return;
-    }
-    log::warning("{}: is damaged, and written again", file.name);
-    work.out.forget(file.name);
-  }
-  work.file.emplace(path, layout.lanes, work.lanes);
-  work.file->write(0, std::as_bytes(std::span(layout.tensors.header)));
-  for (const TensorToStore& t : tensors_of(file)) {
-    write_tensor(t, layout.lanes_of(t), work);
-    work.progress.bytes_done += t.bytes();
-  }
-  const std::string checksum = work.file->finish();
-  if (writing_.verify && !is_whole(checksum))
-    fail(ErrorKind::runtime, "{}: reads back otherwise than it was written; the disk is at fault",
-         io::printable(path.string()));
-  work.out.note_finished(file.name, checksum);
+  const OutputFile output{file.name, layout.lanes, layout.tensors.file_bytes};
+  const bool was_there = write_output_file(
+      output, work.out, work.lanes, writing_.verify, writing_.stop, [&](io::LanesOutput& to) {
+        work.file = &to;
+        to.write(0, std::as_bytes(std::span(layout.tensors.header)));
+        for (const TensorToStore& t : tensors_of(file)) {
+          write_tensor(t, layout.lanes_of(t), work);
+          work.progress.bytes_done += t.bytes();
+        }
+      });
+  if (!was_there) return;
+  ++work.report.kept_files;
+  for (const TensorToStore& t : tensors_of(file)) work.progress.bytes_done += t.bytes();
 }
 
 void CheckpointWriter::write_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes,
