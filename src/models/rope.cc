@@ -77,9 +77,16 @@ double yarn_attention(const JsonFields& scaling, double factor) {
   return yarn_mscale(factor, 1);
 }
 
-int64_t original_positions(const JsonFields& s, const JsonFields& config, const RopeModel& model) {
+// The field outside of the ropes counts before that of one rope for all layers, and not at all
+// beside ropes of `divided` layers, as in transformers.
+int64_t original_positions(const JsonFields& s, const JsonFields& config, const RopeModel& model,
+                           bool divided) {
   constexpr int64_t kMost = int64_t{1} << 31;
   constexpr const char* kOriginal = "original_max_position_embeddings";
+  if (divided) {
+    warn_if_different(s, kOriginal, config, kOriginal);
+    return s.integer_or(kOriginal, 1, kMost, model.max_positions);
+  }
   warn_if_different(config, kOriginal, s, kOriginal);
   const int64_t absent = model.default_original > 0
                              ? model.default_original
@@ -95,11 +102,6 @@ void parse_scaling(const JsonFields& s, const JsonFields& all, RopeConfig& rope)
       static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_positions);
   if (rope.kind == RopeKind::proportional) {
     rope.factor = positive(s, "factor", s.number_or("factor", 1));
-    const double part = s.number_or(kPart, 1);
-    if (!(part > 0) || part > 1)
-      fail(ErrorKind::refused, "{}: {} is {}, but must be above 0 and at most 1", s.where(), kPart,
-           part);
-    rope.turning = static_cast<int64_t>(part * static_cast<double>(rope.dim)) / 2;
     return;
   }
   rope.factor = positive(s, "factor", implied ? s.number_or("factor", ratio) : s.number("factor"));
@@ -179,6 +181,19 @@ void rotate_part(const JsonFields& scaling, const JsonFields& config, const Rope
   }
   rope.base_dim = dim;
   rope.dim = dim + dim % 2;
+}
+
+// Sets the pairs that turn where the part is of the pairs, not of the elements.
+void turn_part(const JsonFields& scaling, const JsonFields& config, const RopeModel& model,
+               RopeConfig& rope) {
+  const bool inner = scaling.has(kPart);
+  const JsonFields& from = inner ? scaling : config;
+  const char* key = inner || model.part_key == nullptr ? kPart : model.part_key;
+  const double part = from.number_or(key, model.default_part);
+  if (!(part > 0) || part > 1)
+    fail(ErrorKind::refused, "{}: {} is {}, but must be above 0 and at most 1", from.where(), key,
+         part);
+  rope.turning = static_cast<int64_t>(part * static_cast<double>(rope.dim)) / 2;
 }
 
 void scale_yarn(const RopeConfig& rope, std::vector<double>& inverse) {
@@ -269,13 +284,14 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
       positive(with_theta, theta_key, with_theta.number_or(theta_key, model.default_theta));
   rope.kind = parse_kind(s);
   if (rope.kind == RopeKind::proportional) {
-    // The part is of the pairs.
+    turn_part(s, config, model, rope);
   } else if (model.part_key == nullptr) {
     check_whole_head_turns(s, config, rope.kind);
   } else {
     rotate_part(s, config, model, rope);
   }
-  rope.original_positions = original_positions(s, config, model);
+  const bool divided = model.layers != nullptr && all.has(model.layers);
+  rope.original_positions = original_positions(s, config, model, divided);
   parse_scaling(s, all, rope);
   check_angles(rope, config.where());
   return rope;

@@ -96,6 +96,38 @@ TEST(Rope, OfTwoFieldsOneCounts) {
   }
 }
 
+// The length outside of the ropes is not that of one kind of layers.
+TEST(Rope, DividedRopesHaveTheirOwnOriginalLengths) {
+  const Json config = Json::parse(R"({"original_max_position_embeddings": 16, "rope_parameters": {
+      "full_attention": {"rope_type": "yarn", "factor": 4.0},
+      "sliding_attention": {"rope_type": "yarn", "factor": 4.0,
+                            "original_max_position_embeddings": 32}}})");
+  const JsonFields fields(config, "config.json");
+  RopeModel model{.head_dim = 8, .max_positions = 64, .layers = "full_attention"};
+  EXPECT_EQ(parse_rope(fields, model).original_positions, 64);
+  model.layers = "sliding_attention";
+  EXPECT_EQ(parse_rope(fields, model).original_positions, 32);
+}
+
+TEST(Rope, ProportionalPartsMayBeOutsideOfTheRope) {
+  Json config = Json::parse(R"({"rope_parameters": {"rope_type": "proportional"}})");
+  auto turning = [&](const RopeModel& model) {
+    return parse_rope(JsonFields(config, "config.json"), model).turning;
+  };
+  const RopeModel whole{.head_dim = 16, .max_positions = 64};
+  const RopeModel quarter{.head_dim = 16,
+                          .max_positions = 64,
+                          .part_key = "partial_rotary_factor",
+                          .default_part = 0.25};
+  EXPECT_EQ(turning(whole), 8);
+  EXPECT_EQ(turning(quarter), 2);
+  config["partial_rotary_factor"] = 0.75;
+  EXPECT_EQ(turning(whole), 6);
+  EXPECT_EQ(turning(quarter), 6);
+  config["rope_parameters"]["partial_rotary_factor"] = 0.5;
+  EXPECT_EQ(turning(quarter), 4);
+}
+
 TEST(Rope, YarnScalesCosAndSin) {
   RopeConfig yarn = parse(R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0}})", 8, 256);
   EXPECT_NEAR(yarn.attention_factor, 0.1 * std::log(8.0) + 1, 1e-12);
