@@ -375,8 +375,7 @@ void add_basic_options(CLI::App& verb, CommonOptions& o, std::stop_token stop) {
       ->required();
   verb.add_flag("--allow-outside-links", o.allow_outside_links,
                 "Follow symbolic links that lead out of the model's directory");
-  verb.parse_complete_callback(
-      [&o, stop = std::move(stop)] { o.model_path = find_or_fetch(o, stop); });
+  verb.parse_complete_callback([&o, stop = std::move(stop)] { find_or_fetch(o, stop); });
   begin_group(verb, kOutputGroup);
   verb.add_flag("--json", o.json, "Print the result as one JSON object");
   verb.add_flag("--quiet", o.quiet, "Print no progress and no summary, only errors");

@@ -44,7 +44,7 @@ inline constexpr std::array<std::string_view, 12> kLoadFormats{"auto",
 
 // Options as given; model_options() checks them together.
 struct CommonOptions {
-  std::string model;                 // as given
+  std::string model;                 // as given, an address without its key
   bool allow_outside_links = false;  // in its directory
   bool pull = false;                 // fetch it where it is missing
   bool texts_only = false;           // the verb reads no weights
@@ -92,11 +92,12 @@ struct CommonOptions {
   }
 };
 
-// Returns where MODEL is (find_model), fetched first where it is an address and not here.
-std::filesystem::path find_or_fetch(const CommonOptions& options, const std::stop_token& stop);
+// Sets where MODEL is (find_model), fetched first where it is an address and not here, which is
+// shown without its key from then on.
+void find_or_fetch(CommonOptions& options, const std::stop_token& stop);
 
 // MODEL, --allow-outside-links, --json, --quiet, --log-level.
-void add_basic_options(CLI::App& verb, CommonOptions& options, std::stop_token stop = {});
+void add_basic_options(CLI::App& verb, CommonOptions& options, std::stop_token stop);
 // Adds --device; opens its backend: null for the CPU, whose threads are a Machine's. Error(usage)
 // for an unknown name, and where there is no such GPU.
 void add_device_option(CLI::App& verb, CommonOptions& options);
@@ -107,7 +108,7 @@ void add_pull_option(CLI::App& verb, CommonOptions& options, std::stop_token sto
                      const std::optional<std::string>* draft = nullptr);
 // All of these and everything about memory, loading and computing.
 // Each leaves the verb at its own group of options.
-void add_model_options(CLI::App& verb, CommonOptions& options, std::stop_token stop = {});
+void add_model_options(CLI::App& verb, CommonOptions& options, std::stop_token stop);
 
 void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.

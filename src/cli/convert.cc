@@ -283,8 +283,8 @@ void convert(const ConvertOptions& o, const std::stop_token& stop) {
   make(o, config, {.dtype = dtype}, stop);
 }
 
-void add_options(CLI::App& verb, ConvertOptions& o) {
-  add_basic_options(verb, o);
+void add_options(CLI::App& verb, ConvertOptions& o, const std::stop_token& stop) {
+  add_basic_options(verb, o, stop);
   verb.add_option("OUT", o.out, "Write the checkpoint to this new directory")->required();
   begin_group(verb, kOutputGroup);
   verb.add_option("--max-shard-size", o.max_shard_size, "Begin a new file when one has this size")
@@ -313,7 +313,7 @@ void define_quantize(CLI::App& app, std::stop_token stop) {
       "  sluice quantize MODEL MODEL-FP8 --quantization fp8_dynamic\n"
       "  sluice quantize MODEL MODEL-INT4 --quantization '*.down_proj=int8_weight_only,int4'\n"
       "  sluice quantize MODEL MODEL-GGUF --format gguf --quantization q8_0");
-  add_options(*verb, *o);
+  add_options(*verb, *o, stop);
   begin_group(*verb, kQuantizationGroup);
   verb->add_option(
           "--quantization", o->quantization,
@@ -342,7 +342,7 @@ void define_convert(CLI::App& app, std::stop_token stop) {
       "  sluice convert model-Q4_K_M.gguf MODEL\n"
       "  sluice convert MODEL-FP8 MODEL-BF16 --dtype bfloat16\n"
       "  sluice convert MODEL MODEL-GGUF --format gguf");
-  add_options(*verb, *o);
+  add_options(*verb, *o, stop);
   o->format = "safetensors";
   verb->add_option("--format", o->format, "Write this form: safetensors or gguf");
   begin_group(*verb, kModelGroup);

@@ -195,11 +195,13 @@ void fetch_missing(const std::string& model, const CommonOptions& o, const std::
 
 }  // namespace
 
-std::filesystem::path find_or_fetch(const CommonOptions& o, const std::stop_token& stop) {
-  if (parse_web_address(o.model)) fetch_missing(o.model, o, stop);
+void find_or_fetch(CommonOptions& o, const std::stop_token& stop) {
+  const std::optional<WebAddress> address = parse_web_address(o.model);
+  if (address) fetch_missing(o.model, o, stop);
   const bool weights = !o.texts_only && o.load_format != kDummyFormat;
-  return find_model(o.model, o.outside_links(),
-                    weights ? ModelParts::all : ModelParts::without_weights);
+  o.model_path = find_model(o.model, o.outside_links(),
+                            weights ? ModelParts::all : ModelParts::without_weights);
+  if (address) o.model = address->text();
 }
 
 void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop,
@@ -213,7 +215,7 @@ void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop,
             "does");
   verb.parse_complete_callback([&o, draft, stop = std::move(stop)] {
     if (o.pull) fetch_missing(o.model, o, stop);
-    o.model_path = find_or_fetch(o, stop);
+    find_or_fetch(o, stop);
     if (o.pull && draft != nullptr && *draft) fetch_missing(**draft, o, stop);
   });
   begin_group(verb, kOwnGroup);

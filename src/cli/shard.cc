@@ -72,7 +72,7 @@ void define_shard(CLI::App& app, std::stop_token stop) {
       "Example:\n"
       "  sluice shard MODEL --tensor-parallel-size 2 --out MODEL-2\n"
       "  sluice run MODEL-2 -p \"Once\" --tensor-parallel-size 2");
-  add_basic_options(*verb, *o);
+  add_basic_options(*verb, *o, stop);
   verb->add_option("--tensor-parallel-size", o->tensor_parallel_size, "Cut it for this many ranks")
       ->check(CLI::Range(1, 1024))
       ->default_str("")

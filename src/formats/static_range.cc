@@ -1,8 +1,7 @@
 // Checkpoints of Gemma that were trained for few bits and static ranges of activations ("gemma"). A
 // linear layer of [outputs, inputs] is
 //   weight        bytes, codes of 2 or 4 bits one after another along each row, the first one in
-//   the
-//                 lowest bits; or I8
+//                 the lowest bits; or I8
 //   weight_scale  F32 [outputs, 1]: an element is (code - 2^(bits - 1)) * scale; of I8 code * scale
 //   input_activation_scale and output_activation_scale, which are not read
 // and a table has embedding_quantized as its weight, with

@@ -1,6 +1,5 @@
 // Checkpoints of BitNet whose weights are -1, 0 and 1. A linear layer of [outputs, inputs] is
-//   weight        bytes [outputs / 4, inputs]: each has the codes, of two bits, of an input for
-//   four
+//   weight        bytes [outputs / 4, inputs]: each has codes of two bits of an input, for four
 //                 outputs that lie equally far apart, the first one's in its lowest bits
 //   weight_scale  BF16, F16 or F32, one for all: an element is (code - 1) * scale where config.json
 //                 says linear_class autobitlinear, else (code - 1) / scale

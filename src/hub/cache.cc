@@ -255,7 +255,7 @@ fs::path find_model(const std::string& text, io::OutsideLinks links, ModelParts 
   if (const std::optional<WebAddress> address = parse_web_address(text)) {
     if (std::optional<fs::path> found = find_web_model(*address)) return *found;
     fail(ErrorKind::refused, "{} is not here; fetch it with: sluice pull {}", address->text(),
-         text);
+         address->text());
   }
   const std::optional<HubName> name = parse_hub_name(text);
   if (!name) return path;  // whoever opens it says what it must be

@@ -124,6 +124,8 @@ HttpResult http_get(const HttpGet& get, const HttpSink& sink, const std::stop_to
   api().set(curl, CURLOPT_FOLLOWLOCATION, 1L);
   api().set(curl, CURLOPT_MAXREDIRS, 10L);
   api().set(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  const bool safe = get.url.starts_with("https:");  // stays so behind a redirection
+  api().set(curl, CURLOPT_REDIR_PROTOCOLS_STR, safe ? "https" : "http,https");
   api().set(curl, CURLOPT_NOSIGNAL, 1L);
   api().set(curl, CURLOPT_CONNECTTIMEOUT, kConnect);
   api().set(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);

@@ -32,6 +32,8 @@ namespace fs = std::filesystem;
 constexpr const char* kRecord = ".source.json";
 constexpr uint64_t kMostRecordBytes = 16 * MiB;
 constexpr uint64_t kMostIndexBytes = 256 * MiB;
+constexpr uint64_t kRoomStep =
+    64 * MiB;  // after which the disk is asked, for files without a length
 constexpr std::array kWebConfigs{"config.json", "params.json"};
 // The first that is there has the weights, or names the files that have them.
 constexpr std::array kWebWeights{"model.safetensors.index.json",
@@ -55,7 +57,8 @@ constexpr std::array kWebTexts{"generation_config.json",
                                "chat_template.jinja",
                                "chat_template.json",
                                "hf_quant_config.json",
-                               "quantize_config.json"};
+                               "quantize_config.json",
+                               "quant_config.json"};
 
 bool is_absent(int status) {
   return status == 401 || status == 403 || status == 404 || status == 410;
@@ -87,14 +90,16 @@ class Record {
     const auto found = files.is_object() ? files.find(file) : files.end();
     return found != files.end() && found->is_string() ? found->get<std::string>() : std::string();
   }
+  // The contents of a file are replaced by others from now on.
   void set(const std::string& file, const std::string& validator) {
     if (!json_["files"].is_object()) json_["files"] = Json::object();
     json_["files"][file] = validator;
+    json_["complete"] = false;
     write();
   }
-  void set_complete(bool complete, const std::string& address) {
+  void set_complete(const std::string& address) {
     json_["address"] = address;
-    json_["complete"] = complete;
+    json_["complete"] = true;
     write();
   }
 
@@ -141,6 +146,8 @@ class Incoming {
     const bool same = !head.validator.empty() && head.validator == record_.validator(file_);
     unchanged_ = head.status == 200 && same && is_here();
     if (unchanged_) return false;
+    // Other answers say nothing of the contents.
+    if (head.status != 200 && head.status != 206 && head.status != 416) return false;
     const bool goes_on = head.status == 206 && same && head.first == bytes_;
     if (!goes_on && bytes_ > 0) begin_again();
     if (!goes_on && head.status != 200) return false;
@@ -163,7 +170,8 @@ class Incoming {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail_errno(errno, "{}: cannot be written", part().string());
       bytes = bytes.subspan(static_cast<size_t>(n));
-      bytes_ += static_cast<uint64_t>(n);
+      const uint64_t before = std::exchange(bytes_, bytes_ + static_cast<uint64_t>(n));
+      if (!total_ && before / kRoomStep != bytes_ / kRoomStep) check_room();
       progress_.done += bytes_ - std::exchange(done_, bytes_);
     }
     return true;
@@ -185,7 +193,7 @@ class Incoming {
   }
 
   void check_room() const {
-    const uint64_t missing = total_.value_or(0) - std::min(total_.value_or(0), bytes_);
+    const uint64_t missing = total_ ? *total_ - std::min(*total_, bytes_) : kRoomStep;
     const uint64_t room = fs::space(path_.parent_path()).available;
     if (missing > 0 && missing + kDiskReserve > room)
       fail(ErrorKind::runtime,
@@ -218,7 +226,6 @@ class Fetch {
   }
 
   void run() {
-    record_->set_complete(false, address_.text());
     if (!address_.file.empty()) {
       for (const std::string& part : gguf_parts()) need(part);
     } else {
@@ -226,10 +233,10 @@ class Fetch {
       const std::string weights = need_one(kWebWeights);
       if (weights.ends_with(".index.json"))
         for (const io::Shard& shard : shards_of(weights)) need(shard.file);
-      for (const char* file : kWebTexts) fetch(file);
-      if (fetch("modules.json")) fetch("1_Pooling/config.json");  // of models for embeddings
+      for (const char* file : kWebTexts) take(file);
+      if (take("modules.json")) take("1_Pooling/config.json");  // of models for embeddings
     }
-    record_->set_complete(true, address_.text());
+    record_->set_complete(address_.text());
   }
 
  private:
@@ -237,7 +244,9 @@ class Fetch {
   std::vector<std::string> gguf_parts() const {
     static const std::regex kPart("(.*)-[0-9]{5}-of-([0-9]{5})\\.gguf");
     std::smatch match;
-    if (!std::regex_match(address_.file, match, kPart)) return {address_.file};
+    constexpr size_t kMostName = 255;  // bytes, of a file
+    if (address_.file.size() > kMostName || !std::regex_match(address_.file, match, kPart))
+      return {address_.file};
     std::vector<std::string> parts;
     for (int i = 1; i <= std::stoi(match[2]); ++i)
       parts.push_back(fmt::format("{}-{:05}-of-{}.gguf", match[1].str(), i, match[2].str()));
@@ -256,11 +265,23 @@ class Fetch {
          status_);
   }
 
+  // Another one that was there before does not stay.
   std::string need_one(std::span<const char* const> files) {
-    for (const char* file : files)
-      if (fetch(file)) return file;
+    for (const char* file : files) {
+      if (!fetch(file)) continue;
+      for (const char* other : files)
+        if (other != file) fs::remove(directory_ / other);
+      return file;
+    }
     fail(ErrorKind::refused, "{}: the server has none of {} there (the last status is {})",
          address_.text(), fmt::join(files, ", "), status_);
+  }
+
+  // A file that the server has no more does not stay. false: there is no such file.
+  bool take(const char* file) {
+    const bool is_there = fetch(file);
+    if (!is_there) fs::remove(directory_ / file);
+    return is_there;
   }
 
   // false: there is no such file.
@@ -308,7 +329,8 @@ class Fetch {
         return false;
       }
     };
-    const std::string path = file == address_.file ? file : url_path(file);  // as it was given
+    // An address has the names of its file's parts as a server knows them.
+    const std::string path = address_.file.empty() ? url_path(file) : file;
     const HttpGet get{.url = address_.directory + path + address_.query,
                       .token = std::nullopt,
                       .from = incoming.resume_at()};
@@ -350,6 +372,11 @@ std::optional<WebAddress> parse_web_address(std::string_view text) {
   const size_t query = std::min(text.find('?'), text.size());
   address.query = text.substr(query);
   text = text.substr(0, query);
+  const std::string_view host = text.substr(scheme + 3);
+  if (host.substr(0, host.find('/')).find('@') != std::string_view::npos)
+    fail(ErrorKind::usage,
+         "an address with a password would be shown and kept; give one without what is before the "
+         "@, or with a key behind ?");
   if (text.size() == scheme + 3) return std::nullopt;
   const size_t slash = text.rfind('/');
   const std::string_view last = slash > scheme + 2 ? text.substr(slash + 1) : std::string_view();

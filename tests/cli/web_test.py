@@ -18,10 +18,11 @@ GGUF = sorted((SOURCE / "tests/data/gguf").rglob("*.gguf"), key=lambda path: pat
 
 
 class Server:
-    """Serves {name: bytes} below /m/. `cut`: how often the answers for SHARD end half way, or "hang"."""
+    """Serves {name: bytes} below /m/. `cut`: how often the answers for SHARD end half way, or "hang";
+    `busy`: how many requests for a part of it are then answered with 503."""
 
-    def __init__(self, files, *, ranges=True, tag='"1"', cut=0):
-        self.files, self.ranges, self.tag, self.cut = dict(files), ranges, tag, cut
+    def __init__(self, files, *, ranges=True, tag='"1"', cut=0, busy=0):
+        self.files, self.ranges, self.tag, self.cut, self.busy = dict(files), ranges, tag, cut, busy
         self.requests = []  # (name, the Range header)
         self.half_sent, self.go_on = threading.Event(), threading.Event()
         self.on_cut = lambda: None
@@ -66,6 +67,9 @@ def handler_of(server):
             if name not in server.files:
                 return self.head(404, 0)
             data, begin, asked = server.files[name], 0, self.headers.get("Range")
+            if asked and server.busy:
+                server.busy -= 1
+                return self.head(503, 0, Retry_After="1")
             if asked and server.ranges:
                 begin = int(asked.removeprefix("bytes=").removesuffix("-"))
             headers = {"ETag": server.tag} if server.tag else {}
@@ -142,6 +146,9 @@ class WebTest(Case):
                 server = self.serve(cut=1, **how)
                 self.expect_text(server.url)
                 self.assertEqual(server.asked(SHARD)[:2], asked)
+        server = self.serve(cut=1, busy=1)
+        self.expect_text(server.url)
+        self.assertEqual(server.asked(SHARD), [*begun, begun[1]])
         server = self.serve(cut=1)
         server.files[SHARD] = bytes(len(FILES[SHARD]))
 
@@ -179,6 +186,12 @@ class WebTest(Case):
             self.assertEqual(file.read(), b"{}")
         self.assertEqual([name for name in os.listdir(folder) if name.endswith(".incomplete")], [])
         self.expect_text(server.url)
+        del server.files["generation_config.json"]
+        self.assertEqual(self.call("pull", server.url, "--quiet").returncode, 0)
+        self.assertNotIn("generation_config.json", os.listdir(folder))
+        server.files.clear()
+        self.assertEqual(self.call("pull", server.url, "--quiet").returncode, 3)
+        self.expect_text(server.url)  # what is here is still a model
 
     def test_what_is_no_model_is_refused_in_one_sentence(self):
         outside = json.dumps({"weight_map": {"a": "../../b.safetensors"}}).encode()
@@ -190,6 +203,7 @@ class WebTest(Case):
             self.assertEqual(result.returncode, 3, result.stderr)
             self.assertRegex(result.stderr, r"\Asluice: [^\n]*\n\Z")
             self.assertIn(mention, result.stderr)
+        self.assertEqual(self.call("run", "http://name:word@127.0.0.1:1/m/", "-p", "Anne").returncode, 2)
         self.environment["HF_HUB_OFFLINE"] = "1"
         self.assertEqual(self.call("run", self.serve().url, "-p", "Anne").returncode, 2)
 

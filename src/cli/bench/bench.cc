@@ -437,7 +437,7 @@ void define_bench(CLI::App& app, std::stop_token stop) {
   auto load = std::make_shared<BenchOptions>();
   CLI::App* load_verb = verb->add_subcommand(
       "load", "Load a model, against the rate of the disk (reads bypass the page cache)");
-  add_model_options(*load_verb, *load);
+  add_model_options(*load_verb, *load, stop);
   load_verb
       ->add_option(
           "--repeats", load->repeats,
@@ -450,7 +450,7 @@ void define_bench(CLI::App& app, std::stop_token stop) {
   auto decode = std::make_shared<BenchOptions>();
   CLI::App* decode_verb = verb->add_subcommand(
       "decode", "Decode tokens, against the bandwidth of memory, link or disk");
-  add_model_options(*decode_verb, *decode);
+  add_model_options(*decode_verb, *decode, stop);
   decode_verb
       ->add_option("--tokens", decode->tokens,
                    "Take this many steps, each a token of every sequence (default: 32)")
@@ -469,7 +469,7 @@ void define_bench(CLI::App& app, std::stop_token stop) {
   auto prefill = std::make_shared<BenchOptions>();
   CLI::App* prefill_verb = verb->add_subcommand(
       "prefill", "Prefill a prompt, against the rate of the CPU's instructions");
-  add_model_options(*prefill_verb, *prefill);
+  add_model_options(*prefill_verb, *prefill, stop);
   prefill_verb
       ->add_option("--tokens", prefill->tokens,
                    "Prefill a prompt of this many tokens (default: 512)")

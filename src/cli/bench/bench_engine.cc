@@ -139,7 +139,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
 void define_bench_engine(CLI::App& bench, std::stop_token stop) {
   auto o = std::make_shared<EngineOptions>();
   CLI::App* verb = bench.add_subcommand("engine", "Run many requests at once, beside one alone");
-  add_model_options(*verb, *o);
+  add_model_options(*verb, *o, stop);
   verb->add_option("--max-num-seqs", o->max_num_seqs, "Run this many sequences at once")
       ->check(CLI::Range(1, 4096));
   verb->add_option("--requests", o->requests,
