@@ -9,8 +9,10 @@
 #include <ranges>
 #include <utility>
 
+#include "io/file.h"
 #include "quant/make_blocks.h"
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/base/strings.h"
 #include "src/formats/formats.h"
 #include "src/load/gguf_tensors.h"
@@ -178,13 +180,48 @@ constexpr auto kTexts = std::to_array<std::string_view>({
     "",
 });
 
-void check_tokenizer(const Tokenizer& before, const std::optional<Tokenizer>& made) {
-  for (const std::string_view text : kTexts)
-    for (const bool special : {false, true})
-      if (!made || before.encode(text, special) != made->encode(text, special))
-        fail(ErrorKind::refused,
-             "the tokenizer: GGUF's keys cannot say all of it: '{}' would become other tokens",
-             text);
+bool cut_alike(const Tokenizer& a, const Tokenizer& b, std::string_view text) {
+  return a.encode(text, false) == b.encode(text, false) &&
+         a.encode(text, true) == b.encode(text, true);
+}
+
+void check_text(const Tokenizer& before, const Tokenizer& made, std::string_view text) {
+  if (!cut_alike(before, made, text))
+    fail(ErrorKind::refused,
+         "the tokenizer: GGUF's keys cannot say all of it: '{}' would become other tokens",
+         io::printable(text));
+}
+
+// The tokenizer whose added tokens are found in any text, and leave the space around them.
+Tokenizer without_stripping(TokenizerFiles files) {
+  for (Json& token : files.file.config["added_tokens"])
+    for (const char* flag : {"lstrip", "rstrip", "single_word"}) token[flag] = false;
+  return Tokenizer::load(files);
+}
+
+// GGUF cannot say that an added token takes spaces along; a prompt is seldom other for it.
+void check_added_tokens(const TokenizerFiles& files, const Tokenizer& before,
+                        const Tokenizer& made) {
+  std::optional<Tokenizer> plain;
+  std::vector<std::string> stripping;
+  for (const Json& token : files.file.config.value("added_tokens", Json::array())) {
+    const std::string content = field_or(token, "content", std::string());
+    const std::string text = "a " + content + "  b";
+    if (content.empty() || cut_alike(before, made, text)) continue;
+    if (!plain) plain = without_stripping(files);
+    check_text(*plain, made, text);
+    stripping.push_back(io::printable(content));
+  }
+  if (!stripping.empty())
+    log::warning("the tokenizer: GGUF cannot say lstrip, rstrip and single_word of {}",
+                 fmt::join(stripping, ", "));
+}
+
+void check_tokenizer(const TokenizerFiles& files, const Tokenizer& before,
+                     const std::optional<Tokenizer>& made) {
+  if (!made) fail(ErrorKind::refused, "the tokenizer: GGUF's keys cannot say it");
+  for (const std::string_view text : kTexts) check_text(before, *made, text);
+  check_added_tokens(files, before, *made);
 }
 
 // The key of config.json without which the model would be the one that is read; empty: no single
@@ -226,8 +263,33 @@ void check_trial(const fs::path& path, const GgufArchitecture& row, const GgufOr
   build_root(model, {}, &index);
   if (!are_same(in_gguf.root->spec(), model.root->spec())) refuse_config(row, origin.model, spec);
   lay_out(model, index, {*find_quant_scheme("none")});
-  if (tokenizer != nullptr) check_tokenizer(*tokenizer, source->tokenizer());
+  for (const int32_t id : origin.model.files.eos_ids)
+    if (std::ranges::find(model.files.eos_ids, id) == model.files.eos_ids.end())
+      fail(ErrorKind::refused, "config.json: eos_token_id {} cannot be an end of texts in GGUF",
+           id);
+  if (tokenizer != nullptr) check_tokenizer(*origin.tokenizer, *tokenizer, source->tokenizer());
 }
+
+// All ends of texts; llama.cpp reads two of them.
+void describe_ends(std::span<const int32_t> ends, const Tokenizer* tokenizer,
+                   io::GgufMetadata& metadata) {
+  if (ends.empty()) return;
+  metadata.add_integers("tokenizer.ggml.eos_token_ids", ends);
+  if (tokenizer == nullptr) return;
+  const auto further =
+      std::ranges::find_if(ends, [&](int32_t id) { return id != tokenizer->eos_id(); });
+  if (further != ends.end())
+    metadata.add_integer("tokenizer.ggml.eot_token_id", static_cast<uint32_t>(*further));
+}
+
+// Removes a file in the end, if it is there.
+struct FileRemoval {
+  const fs::path& path;
+  ~FileRemoval() {
+    std::error_code ignored;
+    fs::remove(path, ignored);
+  }
+};
 
 // The same for each row of the table that is tried.
 struct Attempt {
@@ -267,6 +329,7 @@ GgufModel make(const GgufArchitecture& row, const Attempt& attempt, bool names_w
   } else {
     metadata.add_string("tokenizer.ggml.model", "none");
   }
+  describe_ends(origin.model.files.eos_ids, attempt.tokenizer, metadata);
   write_trial(made, attempt.trial);
   check_trial(attempt.trial, row, origin, in_gguf, attempt.tokenizer);
   return made;
@@ -298,17 +361,20 @@ GgufModel gguf_model(const GgufOrigin& origin, const GgufScheme* scheme,
   std::optional<Tokenizer> tokenizer;
   if (origin.tokenizer != nullptr) tokenizer = Tokenizer::load(*origin.tokenizer);
   ReadPlan plan = lay_out(origin.model, origin.index, {*find_quant_scheme("none")});
+  if (!plan.ignored.empty())
+    log::warning("{} tensors that are no part of the language model are left out ({}{})",
+                 plan.ignored.size(), io::printable(plan.ignored.front()),
+                 plan.ignored.size() > 1 ? ", ..." : "");
   const Attempt attempt{origin, scheme, numbers, trial, tokenizer ? &*tokenizer : nullptr, plan};
   std::optional<Error> first;
   for (const GgufArchitecture* row : rows_for(origin.model.files.architecture)) {
     for (const bool names_windows : {false, true}) {
+      const FileRemoval removal{trial};
       try {
         GgufModel made = make(*row, attempt, names_windows);
-        fs::remove(trial);
         made.plan = std::move(plan);
         return made;
       } catch (const Error& e) {
-        fs::remove(trial);
         if (e.kind() != ErrorKind::refused) throw;
         if (!first) first = e;
       }

@@ -4,15 +4,20 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "io/checkpoint/read_tensors.h"
+#include "quant/blocks.h"
 #include "quant/encode.h"
+#include "quant/encode_blocks.h"
 #include "quant/float8.h"
 #include "quant/groups.h"
 #include "quant/make_blocks.h"
+#include "src/base/check.h"
 #include "src/base/error.h"
 #include "src/base/thread_pool.h"
 #include "src/base/units.h"
@@ -45,6 +50,16 @@ int64_t row_before(const GgufTensor& tensor, int64_t row) {
   return row - in_head + in_head % 2 * half + in_head / 2;
 }
 
+// Returns whether no element, and no scale of a block, is beyond its type.
+bool is_finite(DType type, std::span<const float> row, const std::byte* made) {
+  constexpr float kAboveF16 = 65520;  // rounds to infinity
+  if (type == DType::f16)
+    return std::ranges::all_of(row, [](float value) { return std::abs(value) < kAboveF16; });
+  if (!is_block(type)) return true;
+  const auto blocks = std::ssize(row) / block_layout(type).cols;
+  return not_finite_cols(type, reinterpret_cast<const uint8_t*>(made), blocks) == 0;
+}
+
 void decode(const Weight& weight, int64_t row, float* to) {
   is_grouped(weight.format) ? decode_grouped_row(weight, row, to) : decode_row(weight, row, to);
 }
@@ -67,7 +82,8 @@ float element_at(const std::string& bytes, DType type, int64_t at) {
     case DType::bf16:
       return bf16_to_float(read(uint16_t{}));
     default:
-      fail(ErrorKind::refused, "a vector of {} cannot be written as GGUF", dtype_name(type));
+      check(false, "a vector of a type that gguf_tensors() takes");
+      return 0;
   }
 }
 
@@ -96,6 +112,7 @@ std::span<const GgufTensor> GgufOutput::tensors_of(const File& file) const {
 }
 
 void GgufOutput::divide() {
+  constexpr size_t kMostFiles = UINT16_MAX;  // of split.count
   uint64_t bytes = 0;
   const std::vector<GgufTensor>& tensors = writing_.model.tensors;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -107,6 +124,9 @@ void GgufOutput::divide() {
     files_.back().end = i + 1;
     bytes += more;
   }
+  if (files_.size() > kMostFiles)
+    fail(ErrorKind::usage, "--max-shard-size: makes {} files; a GGUF model has at most {}",
+         files_.size(), kMostFiles);
   for (size_t i = 0; i < files_.size(); ++i) {
     File& file = files_[i];
     file.layout = io::lay_out_gguf(writing_.model.metadata,
@@ -238,13 +258,19 @@ void GgufOutput::make_rows(const MatrixRows& loaded, const GgufTensor& tensor, W
   if (most == 0) fail(ErrorKind::no_fit, "{}: has no room for its rows", tensor.name);
   for (int64_t first = 0; first < loaded.rows; first += most) {
     const int64_t rows = std::min(most, loaded.rows - first);
+    std::atomic<bool> finite = true;
     work.pool.parallel_for(rows, 8, [&](int64_t begin, int64_t end, int worker) {
       const std::span<float> row(values + static_cast<size_t>(worker) * cols, cols);
       for (int64_t r = begin; r < end; ++r) {
         decode(loaded.encoded, row_before(tensor, first + r), row.data());
-        make_row(tensor.type, row, made.data() + static_cast<uint64_t>(r) * bytes);
+        std::byte* const to = made.data() + static_cast<uint64_t>(r) * bytes;
+        make_row(tensor.type, row, to);
+        if (!is_finite(tensor.type, row, to)) finite = false;
       }
     });
+    if (!finite)
+      fail(ErrorKind::refused, "{}: has values that {} cannot hold; give another --quantization",
+           tensor.name, dtype_name(tensor.type));
     work.write(made.first(static_cast<uint64_t>(rows) * bytes));
   }
 }

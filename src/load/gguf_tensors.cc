@@ -1,5 +1,7 @@
 #include "src/load/gguf_tensors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -121,16 +123,21 @@ Tensors::Tensors(const GgufArchitecture& architecture, Model& of, Model& in_gguf
 // Weights that stand for 1 + w are stored so.
 void Tensors::note_norms() {
   if (!architecture_.facts.norms_have_one) return;
-  const float offset = of_.root->spec().norm.params.weight_offset;
-  const DecoderSpec& spec = in_gguf_.root->spec();
-  const auto note = [&](const NormSpec& norm, int64_t layer) {
-    if (norm.exists()) offsets_[name_in_layer(norm.name, layer) + ".weight"] = offset;
+  const DecoderSpec &before = of_.root->spec(), &spec = in_gguf_.root->spec();
+  const auto note = [&](const NormSpec& norm, const NormSpec& own, int64_t layer) {
+    if (norm.exists())
+      offsets_[name_in_layer(norm.name, layer) + ".weight"] = own.params.weight_offset;
   };
-  note(spec.norm, 0);
-  note(spec.embedding_norm, 0);
-  for (size_t l = 0; l < spec.layers.size(); ++l)
-    each<NormSpec>(spec.layer(l),
-                   [&](const NormSpec& norm) { note(norm, static_cast<int64_t>(l)); });
+  note(spec.norm, before.norm, 0);
+  note(spec.embedding_norm, before.embedding_norm, 0);
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    std::vector<const NormSpec*> stored;
+    each<NormSpec>(before.layer(l), [&](const NormSpec& norm) { stored.push_back(&norm); });
+    size_t at = 0;
+    each<NormSpec>(spec.layer(l), [&](const NormSpec& norm) {
+      note(norm, *stored.at(at++), static_cast<int64_t>(l));
+    });
+  }
 }
 
 void Tensors::note_rotated() {
@@ -141,7 +148,8 @@ void Tensors::note_rotated() {
     each<AttentionSpec>(before.layer(l), [&](const AttentionSpec& a) { stored.push_back(&a); });
     size_t at = 0;
     each<AttentionSpec>(spec.layer(l), [&](const AttentionSpec& a) {
-      if (!a.rope || a.rope == stored[at++]->rope) return;
+      const AttentionSpec& own = *stored.at(at++);
+      if (!a.rope || a.rope == own.rope) return;
       if (a.q_norm.exists()) refuse(a.q_norm.name, "it is a norm of rotated heads");
       if (a.qkv.parts[0].source == a.qkv.parts[1].source)
         refuse(a.qkv.name, "it has queries and keys in one tensor");
@@ -177,6 +185,8 @@ void Tensors::take_elements(std::vector<Pair>& pairs, GgufTensor& tensor) const 
   for (const auto& [to, from] : pairs) {
     const io::StoredTensor* stored = index_.find(from->source);
     if (stored == nullptr || from->view.row > 0) refuse(from->source, "it is no vector");
+    if (stored->dtype != DType::f64 && !is_float_weight(stored->dtype))
+      refuse(from->source, fmt::format("it is a vector of {}", dtype_name(stored->dtype)));
     tensor.elements.push_back({stored, *from});
   }
 }

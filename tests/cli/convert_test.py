@@ -178,15 +178,49 @@ class ConvertTest(Case):
 
     def test_gguf_types(self):
         model = self.model()
-        before = self.hash_of(model)
-        for scheme in ("q8_0", "q4_k_m", "q4_0", "mxfp4"):
-            out, done = self.write("quantize", model, scheme, "--format", "gguf", "--quantization", scheme)
-            self.assertEqual(done["files"], 1)
-            self.assertNotEqual(self.hash_of(out / "model.gguf"), before)
+        before = logits(model, self.path)
+        for scheme, tolerance in {"q8_0": 0.02, "q6_k": 0.06, "q5_k_m": 0.08, "q4_k_m": 0.15, "q4_0": 0.2, "mxfp4": 0.02}.items():
+            with self.subTest(scheme=scheme):
+                out, done = self.write("quantize", model, scheme, "--format", "gguf", "--quantization", scheme)
+                self.assertEqual(done["files"], 1)
+                self.assert_close(before, logits(out / "model.gguf", self.path), tolerance)
 
-    def test_gguf_in_several_files_goes_on(self):
+    def test_gguf_keeps_the_ends_of_texts(self):
+        model = self.model(eos_token_id=[1, 7, 9])
+        out, _ = self.write("convert", model, "OUT", "--format", "gguf")
+        for end in (7, 9):
+            done = run_json("run", out / "model.gguf", "-p", "a", "-n", "5", "--logit-bias", f"{end}=100", "--spill-dir", "none")
+            self.assertEqual(done["finish_reason"], "stop")
+
+    def test_gguf_warns_of_what_it_cannot_say(self):
+        model = self.model()
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        tokenizer["added_tokens"][0] |= {"rstrip": True}
+        tokenizer["model"]["ignore_merges"] = None
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+        more = {name: ("F32", [1], bytes(4)) for name in ("mtp.norm.weight", "vision_tower.norm.weight")}
+        containers.write_safetensors(model / "model.safetensors", tensors_of(model) | more)
+        done = sluice("convert", model, self.path / "OUT", "--format", "gguf")
+        self.assertIn(f"rstrip and single_word of {tokenizer['added_tokens'][0]['content']}", done.stderr)
+        self.assertIn("2 tensors that are no part of the language model are left out", done.stderr)
+
+    def test_gguf_refuses_values_beyond_a_type(self):
+        model = self.model()
+        name = "model.layers.0.mlp.down_proj.weight"
+        tensors = tensors_of(model)
+        dtype, shape, data = tensors[name]
+        large = struct.pack("<f", 1e38)[2:] if dtype == "BF16" else struct.pack("<f", 1e38)
+        containers.write_safetensors(model / "model.safetensors", tensors | {name: (dtype, shape, large + data[len(large):])})
+        self.assert_fails(3, "has values that", "quantize", model, self.path / "OUT", "--format", "gguf", "--quantization", "q8_0")
+
+    def test_gguf_of_another_chat_template_is_another_request(self):
         model, request = self.model(), ("--format", "gguf", "--quantization", "q8_0", "--max-shard-size", "100k")
-        whole, done = self.write("quantize", model, "WHOLE", *request)
+        out = self.interrupted(model, request)
+        (model / "chat_template.jinja").write_text("{{ messages }}")
+        self.assert_fails(3, "another request has left it", "quantize", model, out, *request)
+
+    def interrupted(self, model, request):
+        """The name of an output of several files that a killed process has begun."""
         out, part = self.path / "OUT", self.path / "OUT.part"
         while not part.exists():  # it may be too fast to be killed
             shutil.rmtree(out, ignore_errors=True)
@@ -195,6 +229,12 @@ class ConvertTest(Case):
                 time.sleep(0.001)
             process.kill()
             process.wait()
+        return out
+
+    def test_gguf_in_several_files_goes_on(self):
+        model, request = self.model(), ("--format", "gguf", "--quantization", "q8_0", "--max-shard-size", "100k")
+        whole, done = self.write("quantize", model, "WHOLE", *request)
+        out = self.interrupted(model, request)
         again = run_json("quantize", model, out, *request)
         self.assertEqual(again["files"], done["files"])
         self.assertGreater(again["kept_files"], 0)

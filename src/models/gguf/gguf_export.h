@@ -14,6 +14,13 @@
 
 namespace sluice {
 
+// A field of a tokenizer.json; null counts as absent.
+template <class T>
+T field_or(const Json& object, const char* key, T otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? otherwise : found->template get<T>();
+}
+
 // tokenizer.ggml.token_type
 enum class GgufTokenType : int32_t { normal = 1, unknown, control, user_defined, unused, byte };
 

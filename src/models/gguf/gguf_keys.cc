@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "src/base/error.h"
 #include "src/models/gguf/gguf_export.h"
 
 namespace sluice {
@@ -134,6 +135,9 @@ void Keys::put(std::string_view key, const Json& value) {
   } else if (value.is_number_float() || (value.is_number() && is_float)) {
     metadata_.add_number(full(key), value.get<float>());
   } else if (value.is_number_integer() && value.get<int64_t>() >= 0) {
+    if (value.get<uint64_t>() > UINT32_MAX)
+      fail(ErrorKind::refused, "config.json: {} would be {}, which GGUF cannot have", full(key),
+           value.get<uint64_t>());
     metadata_.add_integer(full(key), value.get<uint32_t>());
   } else if (value.is_string()) {
     metadata_.add_string(full(key), value.get<std::string>());

@@ -178,7 +178,7 @@ struct Splits {
 std::optional<Splits> splits_of(const Json& tokenizer) {
   Splits found;
   const Json& model = tokenizer.at("model");
-  found.ignore_merges = model.value("ignore_merges", false);
+  found.ignore_merges = field_or(model, "ignore_merges", false);
   const Json normalizer = tokenizer.value("normalizer", Json());
   if (!normalizer.is_null() && normalizer.value("type", "") != "NFC") return std::nullopt;
   found.nfc = !normalizer.is_null();
@@ -188,12 +188,12 @@ std::optional<Splits> splits_of(const Json& tokenizer) {
     if (bytes) return std::nullopt;
     if (type == "ByteLevel") {
       bytes = true;
-      found.gpt2 = step.value("use_regex", true);
+      found.gpt2 = field_or(step, "use_regex", true);
     } else if (type == "Digits" && found.patterns.empty() && !found.single_digits) {
-      if (!step.value("individual_digits", false)) return std::nullopt;
+      if (!field_or(step, "individual_digits", false)) return std::nullopt;
       found.single_digits = true;
     } else if (type == "Split" && step.value("behavior", "") == "Isolated" &&
-               !step.value("invert", false) && step["pattern"].contains("Regex")) {
+               !field_or(step, "invert", false) && step["pattern"].contains("Regex")) {
       found.patterns.push_back(step["pattern"]["Regex"].get<std::string>());
     } else {
       return std::nullopt;

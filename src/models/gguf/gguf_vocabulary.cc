@@ -65,7 +65,7 @@ void VocabularyKeys::read_tokens(bool byte_level) {
   for (const Json& token : files_.file.config.value("added_tokens", Json::array()))
     if (token.contains("content") && token["content"].is_string())
       if (const auto id = tokenizer_.id_of(token["content"].get<std::string>()))
-        added[*id] = token.value("special", false);
+        added[*id] = field_or(token, "special", false);
   const Json& model = files_.file.config["model"];
   const std::string unknown =
       model.contains("unk_token") && model["unk_token"].is_string() ? model["unk_token"] : "";
@@ -168,12 +168,13 @@ void VocabularyKeys::add_around() {
 void VocabularyKeys::add() {
   const Json& model = files_.file.config["model"];
   const bool byte_level = has_byte_level();
-  const bool is_bpe = model.value("type", "BPE") == "BPE" && files_.file.has_merges;
-  if (!is_bpe || (!byte_level && !model.value("byte_fallback", false)))
+  const std::string type = field_or(model, "type", std::string("BPE"));
+  const bool is_bpe = type == "BPE" && files_.file.has_merges;
+  if (!is_bpe || (!byte_level && !field_or(model, "byte_fallback", false)))
     refuse(
         fmt::format("it is of the type {}, and GGUF can have byte-level BPE, and BPE that falls "
                     "back to bytes",
-                    model.value("type", "BPE")));
+                    type));
   read_tokens(byte_level);
   byte_level ? add_byte_level() : add_sentence_piece();
   add_around();
