@@ -169,9 +169,9 @@ WrittenModel made_model(const HubSource& from, const WrittenNumbers& numbers) {
         .made = &tensor, .dtype = tensor.dtype, .format = choice ? choice->of(tensor) : nullptr};
     if (!tensor.is_vector) to.dtype = numbers.dtype.value_or(tensor.dtype);
     const io::StoredTensor* stored = from.is_hub ? from.index.find(tensor.name) : nullptr;
-    if (stored != nullptr && !tensor.is_quantized && to.format == nullptr &&
+    if (stored != nullptr && !tensor.is_quantized &&
         (tensor.is_vector || to.dtype != DType::f32 || stored->dtype == DType::f32))
-      to = {.stored = stored, .to_bf16 = numbers.dtype == DType::bf16};
+      to = {.stored = stored, .to_bf16 = numbers.dtype == DType::bf16, .format = to.format};
     written.tensors.push_back(to);
   }
   if (from.is_hub) add_ignored(from.plan, from.index, written);
