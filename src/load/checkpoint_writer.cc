@@ -359,6 +359,9 @@ void CheckpointWriter::quantize_tensor(const TensorToStore& tensor,
     stats.add(work.encode(args));
     tensor.format->put(args.to, first, n, tensor.matrix(), write);
   });
+  if (stats.not_finite > 0)
+    fail(ErrorKind::refused, "{}: {} of its values are no finite {}: the checkpoint is damaged",
+         made.name, stats.not_finite, dtype_name(tensor.dtype));
   work.note_error(stats, made.name);
 }
 
