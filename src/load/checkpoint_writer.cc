@@ -60,7 +60,7 @@ uint64_t file_bytes(std::span<const TensorToStore> stored) {
 }  // namespace
 
 bool TensorToStore::is_copied() const {
-  if (made != nullptr) return false;
+  if (made != nullptr || format != nullptr) return false;
   const bool is_changed = to_bf16 && stored->dtype != DType::bf16 && is_float_weight(stored->dtype);
   return !stored->column_major && !(is_changed && stored->shape.size() > 1);
 }
@@ -82,7 +82,11 @@ std::vector<io::TensorToWrite> TensorToStore::written() const {
   return planes;
 }
 
-WrittenMatrix TensorToStore::matrix() const { return {made->outputs, made->inputs, dtype}; }
+WrittenMatrix TensorToStore::matrix() const {
+  if (made != nullptr) return {made->outputs, made->inputs, dtype};
+  const Shape shape = matrix_shape(*stored);
+  return {shape[0], shape[1], stored->dtype};
+}
 
 WeightFormat TensorToStore::encoded_format() const {
   WeightFormat encoded = format->scheme().format(dtype, WeightLayout::rows);
@@ -95,7 +99,7 @@ uint64_t TensorToStore::bytes() const {
 }
 
 ReadPlan TensorToStore::lay_out(Param& param) const {
-  QuantizeRequest request{*find_quant_scheme("none")};
+  QuantizeRequest request{format != nullptr ? format->scheme() : *find_quant_scheme("none")};
   request.to_bf16 = to_bf16;
   return lay_out_matrix(*stored, request, param);
 }
@@ -189,11 +193,11 @@ void CheckpointWriter::divide() {
 
 uint64_t CheckpointWriter::least_memory() const {
   uint64_t most = least_to_make();
-  std::set<std::tuple<DType, int64_t, int64_t>> seen;
+  std::set<std::tuple<DType, int64_t, int64_t, const void*>> seen;
   for (const TensorToStore& t : writing_.tensors) {
     if (t.made != nullptr || t.is_copied() || t.stored->bytes == 0) continue;
     const Shape shape = matrix_shape(*t.stored);
-    if (!seen.insert({t.stored->dtype, shape[0], shape[1]}).second) continue;
+    if (!seen.insert({t.stored->dtype, shape[0], shape[1], t.format}).second) continue;
     Param param;
     most = std::max(most, spill_window(t.lay_out(param), 0, 0).least_memory);
   }
@@ -294,12 +298,18 @@ void CheckpointWriter::write_tensor(const TensorToStore& tensor, const std::vect
   if (stored.bytes == 0) return;
   Param param;
   const ReadPlan plan = tensor.lay_out(param);
+  EncodeStats stats;
   work.loader.load(plan, 0, [&](const MatrixRows& loaded) {
     const Weight& weight = loaded.encoded;
-    write(0, {weight.data,
-              static_cast<size_t>(loaded.rows) * row_bytes(weight.format.dtype, weight.cols)});
+    stats.add(loaded.stats);
+    if (tensor.format != nullptr)
+      tensor.format->put(weight, loaded.first, loaded.rows, tensor.matrix(), write);
+    else
+      write(0, {weight.data,
+                static_cast<size_t>(loaded.rows) * row_bytes(weight.format.dtype, weight.cols)});
     return true;
   });
+  if (tensor.format != nullptr) work.note_error(stats, tensor.name());
 }
 
 void CheckpointWriter::make_tensor(const TensorToStore& tensor, const std::vector<size_t>& lanes,
@@ -349,6 +359,9 @@ void CheckpointWriter::quantize_tensor(const TensorToStore& tensor,
     stats.add(work.encode(args));
     tensor.format->put(args.to, first, n, tensor.matrix(), write);
   });
+  if (stats.not_finite > 0)
+    fail(ErrorKind::refused, "{}: {} of its values are no finite {}: the checkpoint is damaged",
+         made.name, stats.not_finite, dtype_name(tensor.dtype));
   work.note_error(stats, made.name);
 }
 

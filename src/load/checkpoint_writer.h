@@ -24,7 +24,7 @@ namespace sluice {
 
 struct TensorToStore {
   // A tensor that is stored, whose matrices may become BF16; or one that is made of rows of a plan,
-  // of numbers of a type, which may become codes.
+  // of numbers of a type. Both may become codes.
   const io::StoredTensor* stored = nullptr;
   bool to_bf16 = false;
   const HubTensor* made = nullptr;
@@ -39,7 +39,7 @@ struct TensorToStore {
   Shape shape() const;
   // With a format.
   WrittenMatrix matrix() const;
-  WeightFormat encoded_format() const;
+  WeightFormat encoded_format() const;  // of what is made
   // The bytes of it, stored or made.
   uint64_t bytes() const;
   // The load of `stored` by itself.

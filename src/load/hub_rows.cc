@@ -228,7 +228,12 @@ void HubRows::make_vector(const HubTensor& tensor, DType dtype, const Take& take
       for (; i < runs.size() && runs[i].tensor == source; ++i) {
         for (int64_t k = 0; k < runs[i].rows; ++k) {
           float value = values[runs[i].first + k * runs[i].step] + tensor.added;
-          if (tensor.is_log) value = std::log(-value);
+          if (tensor.is_log) {
+            if (!(value < 0))
+              fail(ErrorKind::refused, "{}: has a rate that is not negative: the file is damaged",
+                   tensor.name);
+            value = std::log(-value);
+          }
           store(value, dtype,
                 made.data() + (matrix * tensor.outputs + runs[i].output + k) * dtype_bytes(dtype));
         }

@@ -156,6 +156,17 @@ void add_ignored(const ReadPlan& plan, const io::CheckpointIndex& index, Written
                  left_out);
 }
 
+// The tensors of another form that no part of the model has, and the hub has no place for. Vectors
+// are not worth a word: a format has some of its own.
+void warn_of_ignored(const ReadPlan& plan, const io::CheckpointIndex& index) {
+  const auto left_out = std::ranges::count_if(plan.ignored, [&](const std::string& name) {
+    const io::StoredTensor* stored = index.find(name);
+    return stored != nullptr && stored->shape.size() > 1;
+  });
+  if (left_out > 0)
+    log::warning("{} tensors that are no part of the language model are left out", left_out);
+}
+
 }  // namespace
 
 WrittenModel made_model(const HubSource& from, const WrittenNumbers& numbers) {
@@ -169,12 +180,15 @@ WrittenModel made_model(const HubSource& from, const WrittenNumbers& numbers) {
         .made = &tensor, .dtype = tensor.dtype, .format = choice ? choice->of(tensor) : nullptr};
     if (!tensor.is_vector) to.dtype = numbers.dtype.value_or(tensor.dtype);
     const io::StoredTensor* stored = from.is_hub ? from.index.find(tensor.name) : nullptr;
-    if (stored != nullptr && !tensor.is_quantized && to.format == nullptr &&
+    if (stored != nullptr && !tensor.is_quantized &&
         (tensor.is_vector || to.dtype != DType::f32 || stored->dtype == DType::f32))
-      to = {.stored = stored, .to_bf16 = numbers.dtype == DType::bf16};
+      to = {.stored = stored, .to_bf16 = numbers.dtype == DType::bf16, .format = to.format};
     written.tensors.push_back(to);
   }
-  if (from.is_hub) add_ignored(from.plan, from.index, written);
+  if (from.is_hub)
+    add_ignored(from.plan, from.index, written);
+  else
+    warn_of_ignored(from.plan, from.index);
   if (!numbers.request) return written;
   if (written.formats.empty())
     fail(ErrorKind::usage, "--quantization {}: quantizes no matrix of the model",

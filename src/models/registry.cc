@@ -14,6 +14,7 @@
 #include "src/formats/formats.h"
 #include "src/models/embeddings.h"
 #include "src/models/expert_layout.h"
+#include "src/models/hub_shapes.h"
 #include "src/models/layout.h"
 #include "src/models/own_tensors.h"
 
@@ -99,6 +100,17 @@ std::vector<std::string> parse_architectures(const JsonFields& config) {
 }
 
 }  // namespace
+
+std::vector<HubShape> hub_shapes(const Model& model) {
+  const std::string& name = model.files.architecture;
+  if (name == "DbrxForCausalLM") return dbrx_hub_shapes(model);
+  if (name == "KimiLinearForCausalLM") return kimi_linear_hub_shapes(model);
+  return {};
+}
+
+void refuse_without_class(const Model& model) {
+  if (model.files.architecture == "DeepseekV2ForCausalLM") refuse_deepseek_ocr(model);
+}
 
 std::span<const Family> families() {
   static const std::vector<Family> all = [] {

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/models/expert_layout.h"
+#include "src/models/hub_shapes.h"
 #include "src/plan/bind.h"
 
 namespace sluice {
@@ -250,6 +251,18 @@ class MakeForm {
     for (HubTensor& tensor : form_.tensors) finish(tensor);
   }
 
+  void set_shapes(const std::vector<HubShape>& shapes) {
+    for (const auto& [name, shape] : shapes) {
+      for (int64_t l = 0; l < std::ssize(form_.model.spec.layers); ++l) {
+        const auto place = places_.find(name_in_layer(name, l));
+        if (place == places_.end()) continue;
+        HubTensor& tensor = form_.tensors[place->second];
+        check(tensor.shape.elements() == shape.elements(), "a tensor's shapes have its elements");
+        tensor.shape = shape;
+      }
+    }
+  }
+
  private:
   [[noreturn]] void refuse(std::string_view why) const {
     fail(ErrorKind::refused, "{}: {}, so that it cannot be written in the hub's form",
@@ -343,11 +356,16 @@ HubForm hub_form(const ModelSource& source, const Model& model, const ReadPlan& 
         "{}: its layers differ in their numbers of KV heads, or in the widths of their MLPs, which "
         "the config.json of a {} cannot say",
         model.files.config_name, model.files.architecture);
-  if (!is_hub) each<ExpertsSpec>(form.model.spec, stack_as_layers);
+  if (!is_hub) {
+    refuse_without_class(form.model);
+    each<ExpertsSpec>(form.model.spec, stack_as_layers);
+  }
   const io::CheckpointIndex named = is_hub ? index : without_stacks(index, model);
   build_root(form.model, {}, &named, model.spec.has_head);
   DecoderSpec own = model.spec;
-  MakeForm(form, model, plan, index).make(FindDifferences(form.model.spec, own).find());
+  MakeForm make(form, model, plan, index);
+  make.make(FindDifferences(form.model.spec, own).find());
+  make.set_shapes(hub_shapes(form.model));
   return form;
 }
 

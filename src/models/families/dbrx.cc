@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
+#include "src/models/hub_shapes.h"
 #include "src/models/registry.h"
 
 namespace sluice {
@@ -90,6 +91,18 @@ DecoderSpec parse_dbrx(const JsonFields& c) {
 }
 
 }  // namespace
+
+// Experts lie below one another in matrices.
+std::vector<HubShape> dbrx_hub_shapes(const Model& model) {
+  std::vector<HubShape> shapes;
+  for (const LayerSpec& layer : model.spec.kinds) {
+    const ExpertsSpec& experts = *layer.mlps.front().experts;
+    const Shape shape{experts.count * experts.expert.width.size, model.spec.hidden_size};
+    for (const LinearSpec* linear : {&experts.expert.up, &experts.expert.down})
+      for (const PartSpec& part : linear->parts) shapes.push_back({part.source, shape});
+  }
+  return shapes;
+}
 
 std::vector<Family> dbrx_families() { return {{"DbrxForCausalLM", "dbrx", parse_dbrx, {}}}; }
 

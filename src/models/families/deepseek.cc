@@ -13,6 +13,7 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
+#include "src/models/hub_shapes.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
 
@@ -289,6 +290,17 @@ void ignore_more_layers(const JsonFields& c, DecoderSpec& spec) {
   const int64_t more = c.integer_or(key, 0, kMaxLayers, 1);
   for (int64_t l = 0; l < more; ++l)
     spec.ignorable.push_back(name_in_layer("model.layers.{}.*", std::ssize(spec.layers) + l));
+}
+
+// The class has latent attention alone.
+void refuse_deepseek_ocr(const Model& model) {
+  bool is_latent = false;
+  each<MlaSpec>(model.spec, [&](const MlaSpec&) { is_latent = true; });
+  if (!is_latent)
+    fail(ErrorKind::refused,
+         "{}: is the language model of a DeepSeek-OCR, which transformers does not have by itself; "
+         "give the checkpoint that it was made from",
+         model.files.config_name);
 }
 
 std::vector<Family> deepseek_families() {

@@ -10,6 +10,7 @@
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
 #include "src/models/families/deepseek.h"
+#include "src/models/hub_shapes.h"
 #include "src/models/layout.h"
 #include "src/models/registry.h"
 
@@ -228,6 +229,14 @@ DecoderSpec parse_ling(const JsonFields& c) {
 }
 
 }  // namespace
+
+std::vector<HubShape> kimi_linear_hub_shapes(const Model& model) {
+  std::vector<HubShape> shapes;
+  each<GatedDeltaNetSpec>(model.spec, [&](const GatedDeltaNetSpec& mixer) {
+    shapes.push_back({mixer.log_rates, {1, 1, mixer.heads.units(), 1}});
+  });
+  return shapes;
+}
 
 std::vector<Family> kimi_linear_families() {
   return {{"KimiLinearForCausalLM", "kimi_linear", parse_kimi_linear, {}},

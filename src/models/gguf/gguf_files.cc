@@ -1,7 +1,6 @@
 // The text files of a directory of the hub that say what the metadata of a GGUF file does.
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <optional>
 #include <utility>
 
@@ -9,43 +8,30 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/gguf/gguf.h"
+#include "src/models/rope.h"
 
 namespace sluice {
 namespace {
 
-// The scaling "llama3", by which converters make the factors of frequencies.
-struct BandScaling {
-  double factor = 8;
-  double low = 1;
-  double high = 4;
-  double original = 8192;
-
-  double factor_of(double frequency) const {
-    const double wave = 2 * std::numbers::pi / frequency;
-    if (wave < original / high) return 1;
-    if (wave > original / low) return factor;
-    const double smooth = (original / wave - low) / (high - low);
-    return 1 / ((1 - smooth) / factor + smooth);
-  }
-};
-
 // Factors as rope_scaling has them: as "llama3" where they are its, else as a list.
 Json scaling_of(const std::vector<double>& factors, const JsonFields& made, double theta) {
-  constexpr double kNear = 1e-4;
-  const auto pairs = static_cast<double>(factors.size());
-  const BandScaling scaling{.factor = std::ranges::max(factors)};
-  bool is_of_bands = true;
-  for (size_t i = 0; i < factors.size(); ++i) {
-    const double frequency = std::pow(theta, -static_cast<double>(i) / pairs);
-    is_of_bands = is_of_bands && std::abs(scaling.factor_of(frequency) / factors[i] - 1) < kNear;
-  }
+  constexpr float kNear = 1e-4F;
+  const RopeConfig given{.theta = theta, .dim = 2 * std::ssize(factors), .factors = factors};
+  const RopeConfig bands{.kind = RopeKind::llama3,
+                         .theta = theta,
+                         .dim = given.dim,
+                         .factor = std::ranges::max(factors),
+                         .original_positions = 8192};  // converters write factors of this one
+  const bool is_of_bands =
+      std::ranges::equal(rope_frequencies(bands, 1), rope_frequencies(given, 1),
+                         [](float a, float b) { return std::abs(a / b - 1) < kNear; });
   constexpr const char* kOriginal = "original_max_position_embeddings";
   if (is_of_bands)
     return {{"rope_type", "llama3"},
-            {"factor", scaling.factor},
-            {"low_freq_factor", scaling.low},
-            {"high_freq_factor", scaling.high},
-            {kOriginal, static_cast<int64_t>(scaling.original)}};
+            {"factor", bands.factor},
+            {"low_freq_factor", bands.low_freq_factor},
+            {"high_freq_factor", bands.high_freq_factor},
+            {kOriginal, bands.original_positions}};
   return {
       {"rope_type", "longrope"}, {"factor", 1.0},
       {"attention_factor", 1.0}, {kOriginal, made.integer("max_position_embeddings", 1, INT32_MAX)},
