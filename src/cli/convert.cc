@@ -81,10 +81,7 @@ ReadConfig read_config(const ConvertOptions& o) {
          "{}: its weights are as one of several ranks has them; give the checkpoint that it was "
          "made from",
          o.model);
-  if (!fs::exists(o.model_path / kConfig))
-    fail(ErrorKind::usage,
-         "{}: only a directory with config.json or params.json, or a GGUF file can be written anew",
-         o.model);
+  if (!is_directory) open_model({o.model_path, {}, o.outside_links()});  // says what it must be
   ReadConfig config{directory_of(o).read(kConfig, kMostConfigBytes)};
   const Json settled = settled_config(o, config.text);
   config.is_hub = !is_mlx(settled) && !lies_as_mlx(io::open_checkpoint(directory_of(o)));

@@ -34,9 +34,8 @@ constexpr uint64_t kMostConfigBytes = 16 * MiB;
 void run(const ShardOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   const bool is_gguf = io::is_gguf(o.model_path);
-  if (!is_gguf && !fs::exists(o.model_path / kConfig))
-    fail(ErrorKind::usage, "{}: only a GGUF file, or a directory with config.json, can be cut",
-         o.model);
+  if (!is_gguf && !fs::is_directory(o.model_path))
+    open_model({o.model_path, {}, o.outside_links()});  // says what it must be
   Ledger ledger;
   Buffer block(ledger, Use::staging, "files", kBlock, Buffer::Touch::lazily);
   const int ranks = o.tensor_parallel_size;

@@ -341,6 +341,7 @@ class ConvertTest(Case):
         (partial / "model.safetensors.index.json").write_text(json.dumps(index))
         for verb, *options in (("convert",), ("quantize", "--quantization", "fp8")):
             self.assert_fails(3, "model-00003-of-00003", verb, partial, self.path / "OUT", *options)
+            self.assert_fails(3, "does not exist; give", verb, self.path / "NONE", self.path / "OUT", *options)
 
     def assert_close(self, one, other, tolerance):
         most = max(abs(value) for value in one)
