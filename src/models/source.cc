@@ -42,10 +42,11 @@ class DirectorySource : public ModelSource {
     return is_of_mlx(stored) ? with_hub_names(stored) : std::move(stored);
   }
   SourceFacts facts() const override {
-    if (io::container_name(directory_.path()).empty()) return {};
+    if (!has(kConfig) || io::container_name(directory_.path()).empty()) return {};
+    const Json& config = settled_config();  // its faults are told before those of weights
     const io::CheckpointIndex& stored = opened_.emplace(open());
     if (!is_of_mlx(stored)) return {};
-    refuse_multiplied(settled_config());
+    refuse_multiplied(config);
     return mlx_facts(stored);
   }
   std::optional<Tokenizer> tokenizer() const override {

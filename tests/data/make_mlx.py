@@ -202,7 +202,7 @@ def write(name, out):
     rng = np.random.default_rng(7)
     vocabulary = config.get("text_config", config)["vocab_size"]
     prompts = [rng.integers(3, vocabulary, size=n).tolist() for n in (9, 33)]
-    errors = []
+    errors, entries = [], []
     # On a CPU mlx multiplies experts of floats in float32 alone.
     low = [logits_of(model, ids) for ids in prompts] if quantization else []
     model.set_dtype(mx.float32)
@@ -211,11 +211,12 @@ def write(name, out):
         errors.append(np.abs(np.array(logits) - np.array(low[i])).ravel() if low else np.array([0.1] * 60 + [1]))
         golden[f"prompt{i}.input_ids"] = mx.array(ids, dtype=mx.int64)
         golden[f"prompt{i}.logits"] = logits
-        golden[f"prompt{i}.greedy_ids"] = mx.array(greedy(model, ids, 24), dtype=mx.int64)
+        entries.append(dict(input_ids=ids, greedy_ids=greedy(model, ids, 24)))
+        golden[f"prompt{i}.greedy_ids"] = mx.array(entries[-1]["greedy_ids"], dtype=mx.int64)
     mx.save_safetensors(str(folder / "golden.safetensors"), golden)
     errors = np.concatenate(errors)
-    manifest = dict(schema=1, kind="format", name=name, architecture=config.get("architectures", [""])[0], stored="mlx",
-                    golden="golden.safetensors", prompts=[f"prompt{i}" for i in range(len(prompts))],
+    manifest = dict(schema=1, kind="format" if quantization else "model", name=name, architecture=config.get("architectures", [""])[0], stored="mlx",
+                    golden="golden.safetensors", prompts=[f"prompt{i}" for i in range(len(prompts))] if quantization else entries,
                     tolerance=dict(fp32_atol=1e-3, fp32_rtol=1e-3, bf16_mean_abs=2 * float(errors.mean()),
                                    bf16_p99_abs=2 * float(np.quantile(errors, 0.99)), bf16_max_abs=2 * float(errors.max())))
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

@@ -73,8 +73,7 @@ DecoderSpec parse_minimax_text(const JsonFields& c) {
   name_experts(experts, mlp, mlp.width.size);
   LayerSpec linear = layer;
   AttentionSpec& attention = layer.mixers.front().attention();
-  if (!c.is_null("sliding_window"))
-    attention.window = c.integer_or("sliding_window", 1, kMaxPositions, 0);
+  if (c.has("sliding_window")) attention.window = c.integer("sliding_window", 1, kMaxPositions);
   linear.mixers.front().mixer = lightning_attention(attention, mlp.activation, spec.layers.size());
   attention.qkv.name = attention.name + ".in_proj";  // qkv_proj is a tensor of other layers
   norm_stream_before(c, layer, false);
