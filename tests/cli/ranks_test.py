@@ -215,7 +215,7 @@ class RanksTest(Case):
             self.assertEqual(parts["logits_hash"], whole["logits_hash"])
             self.assert_fails(3, "is cut for 2 ranks", "run", cut, *what)
             self.assert_fails(2, cut, "shard", model, "--tensor-parallel-size", "2", "--out", cut)
-            self.assert_fails(2, "config.json", "shard", f"{folder}", "--tensor-parallel-size", "2", "--out", f"{folder}/x")
+            self.assert_fails(3, "config.json", "shard", f"{folder}", "--tensor-parallel-size", "2", "--out", f"{folder}/x")
             self.assertEqual(sorted(os.listdir(folder)), ["cut"])
             large = shutil.copytree(model, f"{folder}/large")
             with open(f"{large}/notes.txt", "wb") as notes:
