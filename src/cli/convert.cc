@@ -20,7 +20,6 @@
 #include "src/base/thread_pool.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
-#include "src/cli/progress.h"
 #include "src/cli/verbs.h"
 #include "src/formats/quantization_config.h"
 #include "src/load/checkpoint_writer.h"
@@ -206,22 +205,10 @@ void write(const ConvertOptions& o, CheckpointWriting writing, const Json& quant
   writing.most_file_bytes = parse_size("--max-shard-size", o.max_shard_size);
   writing.verify = o.verify;
   CheckpointWriter writer(std::move(writing));
-  check_disk(o, writer.needed_bytes(out), out);
-  Ledger ledger;
-  std::optional<Lease> process;
-  const Buffer memory = writing_memory(o, writer.least_memory(), ledger, process);
-  WriteProgress progress;
-  WriteReport done;
-  {
-    const ProgressDisplay display({"writing", progress.bytes_done, progress.bytes_total, "file",
-                                   &progress.files_done, &progress.files_total},
-                                  o.quiet);
-    done = writer.write(out, memory.bytes(), progress);
-  }
-  for (const MadeFile& file : files.made) write_small_file(out.path() / file.name, file.text);
-  copy_other_files(files.copied, out, files.config, memory.bytes());
-  out.publish();
-  report(o, done, ledger);
+  write_all(o, writer, out, [&](std::span<std::byte> memory) {
+    for (const MadeFile& file : files.made) write_small_file(out.path() / file.name, file.text);
+    copy_other_files(files.copied, out, files.config, memory);
+  });
 }
 
 // Tensors stay as they are, or numbers become BF16: nothing but headers is needed of the model.

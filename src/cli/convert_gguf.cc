@@ -11,7 +11,6 @@
 #include "src/base/thread_pool.h"
 #include "src/base/units.h"
 #include "src/cli/convert.h"
-#include "src/cli/progress.h"
 #include "src/engine/checkpoint.h"
 #include "src/load/gguf_model.h"
 #include "src/load/gguf_output.h"
@@ -72,20 +71,7 @@ void write_gguf(const ConvertOptions& o, const std::stop_token& stop) {
                      .verify = o.verify,
                      .options = {.threads = threads},
                      .stop = stop});
-  check_disk(o, writer.needed_bytes(out), out);
-  Ledger ledger;
-  std::optional<Lease> process;
-  const Buffer memory = writing_memory(o, writer.least_memory(), ledger, process);
-  WriteProgress progress;
-  WriteReport done;
-  {
-    const ProgressDisplay display({"writing", progress.bytes_done, progress.bytes_total, "file",
-                                   &progress.files_done, &progress.files_total},
-                                  o.quiet);
-    done = writer.write(out, memory.bytes(), progress);
-  }
-  out.publish();
-  report(o, done, ledger);
+  write_all(o, writer, out, [](std::span<std::byte>) {});
 }
 
 }  // namespace sluice::cli

@@ -4,6 +4,7 @@
 #include <curl/curl.h>
 #include <fmt/format.h>
 
+#include <exception>
 #include <memory>
 
 #include "src/base/check.h"
@@ -67,6 +68,17 @@ struct Transfer {
   const std::stop_token& stop;
   HttpHead head;
   bool begun = false;
+  std::exception_ptr fault = {};  // of the sink: none may pass through C
+
+  template <class Action>
+  bool guarded(Action action) {
+    try {
+      return action();
+    } catch (...) {
+      fault = std::current_exception();
+      return false;
+    }
+  }
 
   bool begin() {
     long status = 0;
@@ -76,7 +88,7 @@ struct Transfer {
     head.status = static_cast<int>(status);
     if (status != 206 && length >= 0) head.total = static_cast<uint64_t>(length);
     begun = true;
-    return sink.begin(head);
+    return guarded([&] { return sink.begin(head); });
   }
 };
 
@@ -106,7 +118,8 @@ size_t take_header(char* data, size_t size, size_t count, void* to) {
 size_t take(char* data, size_t size, size_t count, void* to) {
   auto& transfer = *static_cast<Transfer*>(to);
   if (!transfer.begun && !transfer.begin()) return 0;
-  return transfer.sink.take({data, size * count}) ? size * count : 0;
+  return transfer.guarded([&] { return transfer.sink.take({data, size * count}); }) ? size * count
+                                                                                    : 0;
 }
 
 int watch(void* of, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
@@ -148,6 +161,8 @@ HttpResult http_get(const HttpGet& get, const HttpSink& sink, const std::stop_to
   if (get.from > 0) api().set(curl, CURLOPT_RANGE, range.c_str());
 
   const CURLcode code = api().perform(curl);
+  if (code == CURLE_OK && !transfer.begun) transfer.begin();  // without a body
+  if (transfer.fault) std::rethrow_exception(transfer.fault);
   HttpResult result;
   long status = 0;
   curl_off_t wait = 0;
@@ -156,7 +171,6 @@ HttpResult http_get(const HttpGet& get, const HttpSink& sink, const std::stop_to
   result.status = static_cast<int>(status);
   if (wait > 0) result.retry_after = wait;
   if (code != CURLE_OK) result.fault = *reason != 0 ? reason : api().text_of(code);
-  if (code == CURLE_OK && !transfer.begun) transfer.begin();  // without a body
   return result;
 }
 

@@ -29,7 +29,8 @@ struct HttpHead {
   std::optional<uint64_t> total;  // bytes of the whole; nullopt: the server does not say
 };
 
-// Receiver of an answer. `begin` is told its head before the first byte; false ends the transfer.
+// Receiver of an answer. `begin` is told its head before the first byte; false ends the transfer,
+// and so does what they throw, which http_get() throws then.
 struct HttpSink {
   std::function<bool(const HttpHead& head)> begin;
   std::function<bool(std::span<const char>)> take;

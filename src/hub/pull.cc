@@ -241,36 +241,20 @@ class Pull {
   }
 
   HttpResult transfer(const HubFile& file, Blob& blob) {
-    std::exception_ptr fault;  // no exception may pass through C
     const HttpGet get{
         .url = fmt::format("{}/{}/resolve/{}/{}", o_.endpoint, url_path(o_.name.repository()),
                            commit_, url_path(file.file)),
         .token = o_.token,
         .from = blob.bytes()};
-    auto guarded = [&](auto action) {
-      try {
-        return action();
-      } catch (...) {
-        fault = std::current_exception();
-        return false;
-      }
+    const auto begin = [&](const HttpHead& head) {
+      // 200: the whole, which a part of it was asked for.
+      if (head.status == 200 && blob.bytes() > 0) blob.begin_again(0);
+      if (head.status == 416) blob.begin_again(0);
+      return head.status == 206 || head.status == 200;
     };
-    HttpResult result = http_get(
-        get,
-        {.begin =
-             [&](const HttpHead& head) {
-               return guarded([&] {
-                 // 200: the whole, which a part of it was asked for.
-                 if (head.status == 200 && blob.bytes() > 0) blob.begin_again(0);
-                 if (head.status == 416) blob.begin_again(0);
-                 return head.status == 206 || head.status == 200;
-               });
-             },
-         .take =
-             [&](std::span<const char> bytes) { return guarded([&] { return blob.add(bytes); }); }},
+    return http_get(
+        get, {.begin = begin, .take = [&](std::span<const char> bytes) { return blob.add(bytes); }},
         stop_.get_token());
-    if (fault) std::rethrow_exception(fault);
-    return result;
   }
 
   void link(const HubFile& file) const {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <regex>
 #include <span>
 #include <utility>
@@ -320,31 +319,15 @@ class Fetch {
   }
 
   HttpResult transfer(const std::string& file, Incoming& incoming) {
-    std::exception_ptr fault;  // no exception may pass through C
-    auto guarded = [&](auto action) {
-      try {
-        return action();
-      } catch (...) {
-        fault = std::current_exception();
-        return false;
-      }
-    };
     // An address has the names of its file's parts as a server knows them.
     const std::string path = address_.file.empty() ? url_path(file) : file;
     const HttpGet get{.url = address_.directory + path + address_.query,
                       .token = std::nullopt,
                       .from = incoming.resume_at()};
-    const HttpResult result = http_get(
-        get,
-        {.begin =
-             [&](const HttpHead& head) { return guarded([&] { return incoming.begin(head); }); },
-         .take =
-             [&](std::span<const char> bytes) {
-               return guarded([&] { return incoming.add(bytes); });
-             }},
-        stop_);
-    if (fault) std::rethrow_exception(fault);
-    return result;
+    return http_get(get,
+                    {.begin = [&](const HttpHead& head) { return incoming.begin(head); },
+                     .take = [&](std::span<const char> bytes) { return incoming.add(bytes); }},
+                    stop_);
   }
 
   const WebAddress& address_;

@@ -64,7 +64,9 @@ bool is_mlx(const Json& config) {
 
 bool lies_as_mlx(const io::CheckpointIndex& stored) {
   return std::ranges::any_of(stored.tensors(), [](const io::StoredTensor& t) {
-    return is_convolution(t) || hub_name_of(t.name) != t.name;
+    return is_convolution(t) || std::ranges::any_of(kMlxNames, [&](const auto& names) {
+             return has_part(t.name, names.first);
+           });
   });
 }
 
