@@ -627,6 +627,10 @@ class Encoder {
   // Largest finite |x| of the rows.
   virtual float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
                              int64_t rows, int64_t cols) const = 0;
+  // Gives the columns of encoded rows the weight's order (quant/order_codes.h). `order` is the
+  // host's.
+  virtual void order_columns(const Weight& to, int64_t first_row, int64_t rows,
+                             const int32_t* order) const = 0;
 };
 
 // The instruction set of the CPU kernels; automatic takes the best that the machine has. amx is

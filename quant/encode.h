@@ -76,7 +76,9 @@ struct EncodeArgs {
   int64_t outputs = 0;             // columns, which are rows of `to`; 0: it has rows of it
   int64_t output_run = 0;          // neighbours among them; 0: all are
   int64_t output_stride = 0;       // from one such run to the next
-  const int32_t* order = nullptr;  // [cols]: the input that a column of `to` has; null: its own
+  // Of codes whose rows are outputs, [cols]: the input that a column of `to` has; null: its own.
+  // Where rows are inputs, quant/order_codes.h comes last.
+  const int32_t* order = nullptr;
   const float* tables = nullptr;   // what that plane becomes
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
   // end) and first_row is a multiple of 16; rows may span several blocks.

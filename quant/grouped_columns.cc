@@ -97,7 +97,6 @@ PackCodesJob job_of(const EncodeArgs& a, int64_t first, int64_t run, int64_t run
                    .step = to.format.bits,
                    .of_word = a.words.across ? 1 : 0,
                    .cols = runs * kRunCols,
-                   .order = a.order,
                    .to = run_in(to, a.first_row + first, a.first_col / kRunCols + run),
                    .to_apart = packed ? kPanelRows : 1};
   const std::byte* source = a.source + run * rows * a.source_stride;
@@ -120,13 +119,12 @@ void read_from(const Tile& tile, const EncodeArgs& a, int64_t first, PackCodesJo
   job.apart = Tile::kBytes;
 }
 
-// Inputs that change places are read from all of the source.
 void encode_codes(const EncodeArgs& a, PackCodes* pack) {
-  const int64_t all = a.rows / rows_of_run(a), step = a.order != nullptr ? all : kRunsAtOnce;
+  const int64_t all = a.rows / rows_of_run(a);
   const bool tiled = a.words.across && a.output_run == 0 && a.first_output % 8 == 0;
   Tile tile;
-  for (int64_t run = 0; run < all; run += step, tile.clear()) {
-    const int64_t runs = std::min(step, all - run);
+  for (int64_t run = 0; run < all; run += kRunsAtOnce, tile.clear()) {
+    const int64_t runs = std::min(kRunsAtOnce, all - run);
     for (int64_t first = 0; first < a.outputs;) {
       PackCodesJob job = job_of(a, first, run, runs);
       if (tiled) {
@@ -139,7 +137,6 @@ void encode_codes(const EncodeArgs& a, PackCodes* pack) {
       first += job.outputs;
     }
   }
-  if (a.order != nullptr) std::copy_n(a.order, a.to.cols, a.to.order);
 }
 
 // Calls put(source row, first output, how many, place of the first in the plane) for outputs whose
@@ -201,8 +198,8 @@ void encode_grouped_columns(const EncodeArgs& a, PackCodes* pack) {
           "whole runs");
     check(a.first_col + a.rows / rows_of_run(a) * kRunCols <= a.to.cols,
           "columns within the weight");
-    check(!a.words.across || (bits == 4 && a.order == nullptr), "four bits, in their order");
-    check(a.order == nullptr || a.rows / bits * kRunCols == a.to.cols, "all inputs");
+    check(!a.words.across || bits == 4, "words of outputs have four bits");
+    check(a.order == nullptr, "columns in the order of inputs");
     return encode_codes(a, pack);
   }
   check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");

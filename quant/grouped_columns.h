@@ -19,9 +19,9 @@
 namespace sluice {
 
 // Encodes source rows of one of the tensors into args.plane; args.stored is u32, f16, bf16 or f32.
-// Rows of codes begin at input args.first_col, a multiple of 32, and are whole runs of 32 inputs;
-// where args.order says that inputs change places, they are all of the tensor, and the order is
-// written, too. Columns are rows of the weight from args.first_row on: args.outputs of them, which
+// Rows of codes begin at input args.first_col, a multiple of 32, and are whole runs of 32 inputs.
+// Columns stay in the order of inputs (quant/order_codes.h gives them another). Those of the source
+// are rows of the weight from args.first_row on: args.outputs of them, which
 // are args.output(0), .... Rows of scales and zeros are groups, from args.first_group on. `pack`
 // packs the codes.
 void encode_grouped_columns(const EncodeArgs& args, PackCodes* pack);

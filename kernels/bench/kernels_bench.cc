@@ -278,11 +278,12 @@ void bench_encode(const Bench& b, const Pages& source) {
   }
 }
 
-// Codes of four bits into panels, from rows (compressed-tensors), columns (GPTQ), columns whose
-// inputs change places, and across (AWQ).
+// Codes of four bits into panels, from rows (compressed-tensors), columns (GPTQ) and across (AWQ);
+// and the columns of panels into another order (GPTQ).
 void bench_pack(const Bench& b, const Pages& source) {
   WeightFormat format{.dtype = DType::u8, .scales = ScaleKind::grouped};
   format.bits = 4;
+  format.ordered = true;
   const Pages to(storage_bytes(format, kRows, kCols));
   const std::unique_ptr<Encoder> encoder = make_cpu_encoder(b.isa);
   std::vector<int32_t> order(kCols);
@@ -290,28 +291,26 @@ void bench_pack(const Bench& b, const Pages& source) {
   EncodeArgs args;
   args.source = source.data();
   args.to = weight_in(format, kRows, kCols, to.data());
-  args.to.order = order.data();
-  const auto line = [&](const char* name) {
-    const double seconds = best_seconds([&] { encoder->encode(args); });
-    b.line(fmt::format("pack {}, 1 thread", name),
-           fmt::format("{:7.2f} GB/s of source", kRows * kCols / 2 / seconds / 1e9));
+  const auto rate = [&](const char* name, const auto& work) {
+    b.line(fmt::format("{}, 1 thread", name),
+           fmt::format("{:7.2f} GB/s of codes", kRows * kCols / 2 / best_seconds(work) / 1e9));
   };
+  const auto line = [&](const char* name) { rate(name, [&] { encoder->encode(args); }); };
   args.stored = DType::u8;
   args.rows = kRows;
   args.source_stride = kCols / 2;
-  line("rows of codes");
+  line("pack rows of codes");
   args.stored = DType::u32;
   args.outputs = kRows;
   args.rows = kCols / 8;
   args.source_stride = kRows * 4;
-  line("columns of codes");
-  args.order = order.data();
-  line("columns in another order");
-  args.order = nullptr;
+  line("pack columns of codes");
   args.words = {.across = true, .places = 0x73625140};
   args.rows = kCols;
   args.source_stride = kRows / 2;
-  line("codes across outputs");
+  line("pack codes across outputs");
+  rate("change the order of columns",
+       [&] { encoder->order_columns(args.to, 0, kRows, order.data()); });
 }
 
 int run(int argc, char** argv) {

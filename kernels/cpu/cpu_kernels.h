@@ -86,6 +86,8 @@ class CpuEncoder final : public Encoder {
   EncodeStats encode(const EncodeArgs& args) const override;
   float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
                      int64_t cols) const override;
+  void order_columns(const Weight& to, int64_t first_row, int64_t rows,
+                     const int32_t* order) const override;
 
  private:
   const cpu::Ops& ops_;

@@ -218,4 +218,9 @@ float CpuEncoder::absolute_max(const std::byte* source, DType stored, int64_t so
   return magnitude(bits, stored);
 }
 
+void CpuEncoder::order_columns(const Weight& to, int64_t first_row, int64_t rows,
+                               const int32_t* order) const {
+  sluice::order_columns(to, first_row, rows, order, ops_.order_codes);
+}
+
 }  // namespace sluice

@@ -17,6 +17,7 @@
 
 #include "quant/block_layout.h"
 #include "quant/format.h"
+#include "quant/order_codes.h"
 #include "quant/pack_codes.h"
 #include "src/base/dtype.h"
 
@@ -474,6 +475,7 @@ struct Ops {
   uint32_t (*largest)(const std::byte* source, DType stored, int64_t count);
   void (*interleave)(const InterleaveJob& job);
   PackCodes* pack_codes;
+  OrderCodes* order_codes;
 
   // Multiply-adds from registers, for the rate that the machine has; returns how many operations.
   // `seen` is changed, so that they are done.

@@ -12,9 +12,16 @@ constexpr uint64_t kAlignment = 256;
 
 }  // namespace
 
-// Takes a lane, or waits for one, and fills its source; gives it back at the end.
+// Takes a lane, or waits for one, and may fill its source; gives it back at the end.
 class CudaEncoder::Use {
  public:
+  // Takes the lane, which comes back even if it cannot be filled.
+  explicit Use(const CudaEncoder& encoder) : encoder_(encoder) {
+    std::unique_lock lock(encoder.mutex_);
+    encoder.freed_.wait(lock, [&] { return !encoder.free_.empty(); });
+    lane_ = encoder.free_.back();
+    encoder.free_.pop_back();
+  }
   Use(const CudaEncoder& encoder, const std::byte* source, uint64_t bytes) : Use(encoder) {
     check(bytes <= lane_->source.size(), "an encoder's source fits a slot");
     lane_->stream->copy(lane_->source.data(), source, bytes);
@@ -40,13 +47,6 @@ class CudaEncoder::Use {
   }
 
  private:
-  // Takes the lane, which comes back even if it cannot be filled.
-  explicit Use(const CudaEncoder& encoder) : encoder_(encoder) {
-    std::unique_lock lock(encoder.mutex_);
-    encoder.freed_.wait(lock, [&] { return !encoder.free_.empty(); });
-    lane_ = encoder.free_.back();
-    encoder.free_.pop_back();
-  }
   void copy(Result* to, const Result* from) {
     lane_->stream->copy(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
                         sizeof(Result));
@@ -96,6 +96,25 @@ EncodeStats CudaEncoder::encode_quantized(const EncodeArgs& args) const {
   cuda::encode_quantized(on_device, lane->stream->handle());
   lane->stream->synchronize();
   return quantized_stats(args);
+}
+
+// Rows are copied to the lane's source, as many at once as fit, and come back in order.
+void CudaEncoder::order_columns(const Weight& to, int64_t first_row, int64_t rows,
+                                const int32_t* order) const {
+  Use lane(*this);
+  DeviceStream& stream = *lane->stream;
+  stream.copy(reinterpret_cast<std::byte*>(to.order), reinterpret_cast<const std::byte*>(order),
+              static_cast<uint64_t>(to.cols) * sizeof(int32_t));
+  const int64_t row_bytes = grouped_row_bytes(to.format, to.cols);
+  const int64_t most = std::ssize(lane->source) / row_bytes;
+  check(most > 0, "a row fits a slot");
+  for (int64_t done = 0; done < rows; done += most) {
+    const int64_t count = std::min(most, rows - done);
+    std::byte* at = to.data + (first_row + done) * row_bytes;
+    stream.copy(lane->source.data(), at, static_cast<uint64_t>(count * row_bytes));
+    cuda::order_columns(to, lane->source.data(), first_row + done, count, stream.handle());
+  }
+  stream.synchronize();
 }
 
 EncodeStats CudaEncoder::encode(const EncodeArgs& args) const {

@@ -213,8 +213,7 @@ struct ColumnArgs {
   Outputs output;
   int64_t outputs;
   CodeWords words;
-  int64_t to_runs;       // of a row of the weight
-  const int32_t* order;  // or null
+  int64_t to_runs;  // of a row of the weight
   uint32_t* to;
 };
 
@@ -239,7 +238,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) column_codes_kernel(Colum
   const uint32_t* words = a.source + a.output(o);
   uint32_t out[8] = {};
   for (int c = 0; c < kRunCols; ++c) {
-    const int64_t input = a.order == nullptr ? run * kRunCols + c : a.order[col + c];
+    const int64_t input = run * kRunCols + c;
     const uint32_t code =
         a.words.across ? code_across(a.source + input * a.source_words, a.words.places, a.output(o))
                        : stream_code(words, a.source_words, a.bits, input);
@@ -307,10 +306,33 @@ void encode_columns(const EncodeArgs& a, Stream stream) {
                         a.outputs,
                         a.words,
                         ceil_div(a.to.cols, kRunCols),
-                        a.order != nullptr ? a.to.order : nullptr,
                         reinterpret_cast<uint32_t*>(a.to.data)};
   const int64_t rows = a.words.across ? kRunCols : format.bits;  // of a run
   launch(column_codes_kernel, elementwise_launch(a.rows / rows, a.outputs, 1), stream, args);
+}
+
+struct OrderArgs {
+  const uint32_t* from;
+  int64_t runs;  // of a row
+  int bits;
+  const int32_t* order;
+  uint32_t* to;
+};
+
+// A thread makes a run of a row.
+__global__ void __launch_bounds__(kElementwiseThreads) order_columns_kernel(OrderArgs a) {
+  const int64_t run = elementwise_column(1), row = blockIdx.x;
+  if (run >= a.runs) return;
+  const uint32_t* from = a.from + row * a.runs * a.bits;
+  uint32_t words[8] = {};
+  for (int c = 0; c < kRunCols; ++c) {
+    const int32_t input = a.order[run * kRunCols + c];
+    const int code =
+        run_code(from + int64_t{input / kRunCols} * a.bits, 1, a.bits, input % kRunCols);
+    put_run_code(words, 1, a.bits, c, static_cast<uint32_t>(code));
+  }
+  uint32_t* to = a.to + (row * a.runs + run) * a.bits;
+  for (int w = 0; w < a.bits; ++w) to[w] = words[w];
 }
 
 // Copies row_bytes of each source row into rows of the codes.
@@ -593,6 +615,16 @@ void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t*
   });
   if (!are_blocks)
     launch(grouped_decode_kernel, elementwise_launch(rows, w.cols, kPieceCols), stream, args);
+}
+
+void order_columns(const Weight& to, const std::byte* copy, int64_t first, int64_t rows,
+                   Stream stream) {
+  check(to.format.layout == WeightLayout::rows && to.format.ordered && to.cols % kRunCols == 0,
+        "whole runs in plain rows");
+  const int64_t runs = to.cols / kRunCols, words = runs * to.format.bits;
+  const OrderArgs args{reinterpret_cast<const uint32_t*>(copy), runs, to.format.bits, to.order,
+                       reinterpret_cast<uint32_t*>(to.data) + first * words};
+  launch(order_columns_kernel, elementwise_launch(rows, runs, 1), stream, args);
 }
 
 void encode_quantized(const EncodeArgs& a, Stream stream) {

@@ -10,6 +10,7 @@
 #include "io/checkpoint/read_tensors.h"
 #include "quant/grouped_columns.h"
 #include "quant/groups.h"
+#include "quant/order_codes.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -231,6 +232,14 @@ std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
                     codes.name, inputs, outputs, bits, kRunCols));
     return nullptr;
   }
+  // No shape tells an order.
+  const bool may_be_ordered =
+      config_.desc_act || std::ranges::any_of(config_.others, &GptqForm::desc_act);
+  if (may_be_ordered && inputs / kRunCols * bits > kMostOrderedWords) {
+    tensors.fault(fmt::format("{} has {} inputs of {} bits in an order of their own, of which {} are supported",
+                              codes.name, inputs, bits, kMostOrderedWords / bits * kRunCols));
+    return nullptr;
+  }
   const int64_t groups = ceil_div(inputs, group);
   const auto get = [&](const char* name, const Shape& shape, std::initializer_list<DType> types) {
     return tensors.get(stem + name, shape, types, "GPTQ");
@@ -255,9 +264,6 @@ std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
   matrix->kept = kept;
   matrix->outputs = outputs;
   matrix->whole_inputs = group;
-  // No shape tells an order.
-  const bool may_be_ordered =
-      config_.desc_act || std::ranges::any_of(config_.others, &GptqForm::desc_act);
   if (may_be_ordered) matrix->groups = order;
   return matrix;
 }

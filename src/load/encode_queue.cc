@@ -270,6 +270,7 @@ void EncodeQueue::encode(ArrivedFetch arrived) {
       args.row_scales = rows_of(moves.front().tensor, moves[i]);
     }
     stats[i] = encoder_for(moves[i]).encode(args);
+    if (!fetch.has_tile()) order_columns(moves[i]);
   }
   if (fetch.with_planes) arrived.stats.add(encode_planes(arrived));
   give_back_area(arrived);
@@ -277,6 +278,21 @@ void EncodeQueue::encode(ArrivedFetch arrived) {
   for (size_t i = 0; i < moves.size() && setup_.fills != nullptr; ++i)
     fill(moves[i], stats[i], arrived);
   finish(arrived);
+}
+
+// Gives the columns of a matrix whose rows are inputs their order, once all have come.
+void EncodeQueue::order_columns(const Move& move) {
+  const TensorPlan& tensor = plan_.tensors[move.tensor];
+  if (!tensor.orders_columns()) return;
+  {
+    std::lock_guard lock(mutex_);
+    uint32_t& encoded = measuring_[move.tensor].encoded;
+    encoded += static_cast<uint32_t>(move.rows);
+    if (encoded < static_cast<uint32_t>(tensor.rows.rows)) return;
+  }
+  const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
+  encoder_for(move).order_columns(setup_.weights[tensor.param], piece.offset, piece.cut.rows,
+                                  tensor.matrix->order.data());
 }
 
 // Encodes the rows of planes beside the codes, which are further extents of the read.
@@ -413,10 +429,10 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   args.source_stride = in_file;
   const bool is_tile = arrived.fetch.has_tile();
   args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
-  if (!tensor.matrix->order.empty()) args.order = tensor.matrix->order.data();
   if (!tensor.matrix->tables.empty()) args.tables = tensor.matrix->tables.data();
   args.words = tensor.plane().words;
   if (tensor.plane().input_major()) return column_args(move, is_exchanged, args);
+  if (!tensor.matrix->order.empty()) args.order = tensor.matrix->order.data();
   args.stored = tensor.stored->dtype;
   args.rows = move.rows;
   args.group = tensor.group;

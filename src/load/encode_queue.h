@@ -61,11 +61,12 @@ class EncodeQueue {
 
  private:
   // State of a tensor with one scale, or of a transposed one: the largest values so far; and, for
-  // the first of the tensors that share reads, the fetches that wait for them.
+  // the first of the tensors that share reads, the fetches that wait for them. Of one whose columns
+  // change places: the rows of the file that are encoded.
   struct Measuring {
     uint32_t spans = 0;
     float amax = 0;
-    uint32_t encoded = 0;   // spans
+    uint32_t encoded = 0;   // spans, or rows
     float* area = nullptr;  // each row's largest value, then its scale
     std::vector<ArrivedFetch> waiting;
   };
@@ -86,6 +87,7 @@ class EncodeQueue {
   void find_scales(uint32_t first, const Move& move);
   void give_back_area(const ArrivedFetch& arrived);
   void encode(ArrivedFetch arrived);
+  void order_columns(const Move& move);
   void copy_packed(const ArrivedFetch& arrived);
   void copy_to_device(const Weight& from, const Weight& to, int64_t row);
   void fill(const Move& move, const EncodeStats& stats, const ArrivedFetch& arrived);

@@ -115,6 +115,10 @@ struct TensorPlan {
 
   const StoredPlane& plane() const { return matrix->planes[source]; }
   uint64_t matrix_begin(const Piece& of) const;  // file offset
+  // Returns whether its columns change places once all rows of the file have come.
+  bool orders_columns() const {
+    return plane().plane == Plane::codes && plane().input_major() && !matrix->order.empty();
+  }
   // One pass over a transposed matrix cannot find the scales of rows either. The spill cache knows
   // them.
   bool is_measured() const {

@@ -46,13 +46,12 @@ uint64_t skipped_bytes(const TensorPlan& t, const Piece& piece) {
 RowsInFile input_rows(const TensorPlan& t, const Piece& piece) {
   const StoredPlane& plane = t.plane();
   const int64_t rows = ceil_div(piece.cut.cols, plane.run_inputs) * plane.run_rows;
-  const bool at_once = plane.plane == Plane::codes && t.matrix->kept->ordered;
   const uint64_t row_bytes = t.stored->bytes / static_cast<uint64_t>(t.stored->shape[0]);
   const int64_t first = piece.cut.col / plane.run_inputs * plane.run_rows;
   return {.begin = t.stored->offset + static_cast<uint64_t>(first) * row_bytes,
           .row_bytes = row_bytes,
           .rows = rows,
-          .group = at_once ? rows : plane.run_rows,
+          .group = plane.run_rows,
           .end = t.stored->offset + t.stored->bytes};
 }
 

@@ -288,9 +288,8 @@ RandomCodes random_columns(test::Random& random) {
   codes.args.rows = across ? codes.cols : runs * codes.format.bits;
   codes.args.source_stride = across ? stored / 2 : stored * 4;
   codes.fill(codes.args.rows * codes.args.source_stride, random);
-  if (!across) return codes;
-  codes.args.words = {.across = true, .places = 0x73625140};
   codes.format.ordered = false;
+  if (across) codes.args.words = {.across = true, .places = 0x73625140};
   return codes;
 }
 
@@ -308,6 +307,35 @@ TEST_P(Grouped, CodesOfAnySizeBecomeThoseOfTheReference) {
     ASSERT_EQ(std::memcmp(found.weight.data, expected.weight.data,
                           plane_bytes(codes.format, Plane::codes, codes.rows, codes.cols)),
               0);
+  }
+}
+
+// The last of them has more words than a panel is copied of.
+TEST_P(Grouped, ColumnsChangePlacesAsByTheReference) {
+  test::Random random("Grouped.ColumnsChangePlacesAsByTheReference");
+  Backend backend(GetParam(), Compute::bf16, {});
+  for (const auto& [bits, wide] : {std::pair{1, false}, {2, false}, {3, false}, {4, false}, {5, false}, {6, false}, {8, false}, {8, true}}) {
+    if (wide && GetParam().gpu != nullptr) continue;
+    const int64_t rows = wide ? 16 : 48, cols = (wide ? 2100 : random.between(1, 40)) * kRunCols;
+    SCOPED_TRACE(testing::Message() << bits << " bits, " << cols << " columns");
+    WeightFormat format{.dtype = DType::u8,
+                        .layout = GetParam().layout_of_groups(),
+                        .scales = ScaleKind::grouped,
+                        .ordered = true};
+    format.bits = bits;
+    const StoredWeight found(format, rows, cols), expected(format, rows, cols);
+    const uint64_t bytes = plane_bytes(format, Plane::codes, rows, cols);
+    for (uint64_t i = 0; i < bytes; ++i)
+      found.weight.data[i] = static_cast<std::byte>(random.between(0, 255));
+    std::memcpy(expected.weight.data, found.weight.data, bytes);
+    std::vector<int32_t> order(static_cast<size_t>(cols));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random.engine());
+    const int64_t first = wide ? 0 : 16;
+    order_columns(expected.weight, first, 16, order.data(), order_codes);
+    backend.encoder->order_columns(found.weight, first, 16, order.data());
+    ASSERT_EQ(std::memcmp(found.weight.data, expected.weight.data, bytes), 0);
+    ASSERT_TRUE(std::equal(order.begin(), order.end(), found.weight.order));
   }
 }
 

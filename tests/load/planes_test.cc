@@ -26,8 +26,8 @@ using test::TinyTensor;
 
 // FP8 with a scale for each tensor, row or block; MXFP4 as gpt-oss has it; integers of
 // compressed-tensors, with zeros along columns; bitsandbytes' nested tables, whose groups ignore
-// rows; NVFP4 of ModelOpt.
-enum class ScalesOf { tensor, row, block, group, zeros, nested, global };
+// rows; NVFP4 of ModelOpt; GPTQ whose groups have inputs from anywhere.
+enum class ScalesOf { tensor, row, block, group, zeros, nested, global, columns };
 
 // A Llama of codes, with parts of its layers in one tensor or each in its own.
 struct CodesModel {
@@ -48,7 +48,8 @@ struct CodesModel {
   CodesModel(uint64_t seed, ScalesOf kind) : random(seed), scales_of(kind) {
     const bool block = kind == ScalesOf::block, group = kind == ScalesOf::group;
     const bool by_rows = kind > ScalesOf::group;
-    rank.size = kind == ScalesOf::nested || random.uniform() < 0.5 ? 1 : 2;
+    const bool alone = kind == ScalesOf::nested || kind == ScalesOf::columns;
+    rank.size = alone || random.uniform() < 0.5 ? 1 : 2;
     rank.rank = static_cast<int>(random.between(0, rank.size - 1));
     if (block && random.uniform() < 0.5) {
       using Size = std::pair<int64_t, int64_t>;
@@ -93,6 +94,9 @@ struct CodesModel {
           {"format", "pack-quantized"},
           {"config_groups", {{"all", {{"weights", {{"group_size", 32}}}}}}}};
     if (kind == ScalesOf::nested) config["quantization_config"]["quant_method"] = "bitsandbytes";
+    if (kind == ScalesOf::columns)
+      config["quantization_config"] = {
+          {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"desc_act", true}};
     if (kind == ScalesOf::global)
       config["quantization_config"] = {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}};
     test::write_checkpoint(dir.path(), config, stored, static_cast<size_t>(random.between(1, 3)));
@@ -206,6 +210,7 @@ struct CodesModel {
     const std::string codes = random_bytes(outputs * inputs / 2);
     if (scales_of == ScalesOf::zeros) return add_zeros(at, outputs, inputs, codes);
     if (scales_of == ScalesOf::global) return add_global_scale(at, outputs, inputs, codes);
+    if (scales_of == ScalesOf::columns) return add_columns(at, outputs, inputs, codes);
     add_nested_scales(at, outputs, inputs, codes);
   }
   void set_elements(const std::string& weight, auto&& value) {
@@ -243,6 +248,32 @@ struct CodesModel {
     });
     stored[at] = {weight, {outputs, inputs / 2}, "U8", codes};
     stored.insert(stored.end(), {scales, global});
+  }
+
+  // Down a column of words, and along a row of zeros, which are one less.
+  void add_columns(size_t at, int64_t outputs, int64_t inputs, const std::string& codes) {
+    const std::string weight = stored[at].name, stem = weight.substr(0, weight.size() - 7);
+    const int64_t groups = inputs / 32;
+    const TinyTensor zeros{
+        stem + ".qzeros", {groups, outputs / 8}, "I32", random_bytes(groups * outputs / 2)};
+    const TinyTensor scales{
+        stem + ".scales", {groups, outputs}, "F32", random_floats(groups * outputs)};
+    std::vector<int32_t> group_of(static_cast<size_t>(inputs));
+    for (int64_t i = 0; i < inputs; ++i)
+      group_of[static_cast<size_t>(i)] = static_cast<int32_t>(i / 32);
+    std::ranges::shuffle(group_of, random.engine());
+    set_elements(weight, [&](int64_t i) {
+      const int64_t o = i / inputs, input = i % inputs;
+      const int64_t at_scale = group_of[static_cast<size_t>(input)] * outputs + o;
+      const int64_t at_code = (input / 8 * outputs + o) * 8 + input % 8;
+      return static_cast<float>(code_at(codes, at_code, false) -
+                                code_at(zeros.bytes, at_scale, false) - 1) *
+             float_at(scales, at_scale);
+    });
+    stored[at] = {stem + ".qweight", {inputs / 8, outputs}, "I32", codes};
+    const auto* bytes = reinterpret_cast<const char*>(group_of.data());
+    stored.push_back({stem + ".g_idx", {inputs}, "I32", std::string(bytes, group_of.size() * 4)});
+    stored.insert(stored.end(), {zeros, scales});
   }
 
   void add_nested_scales(size_t at, int64_t outputs, int64_t inputs, const std::string& codes) {
@@ -345,7 +376,7 @@ void expect_rows(const CodesModel& m, const Param& param, const Weight& weight, 
   }
 }
 
-class Planes : public testing::TestWithParam<ScalesOf> {
+class LoadedPlanes : public testing::Test {
  protected:
   std::vector<Resident> load(const CodesModel& m, const ReadPlan& plan) {
     LoadProgress progress;
@@ -359,6 +390,8 @@ class Planes : public testing::TestWithParam<ScalesOf> {
   Ledger ledger_;
   Measured measured_;
 };
+
+class Planes : public LoadedPlanes, public testing::WithParamInterface<ScalesOf> {};
 
 std::string name_of(const testing::TestParamInfo<ScalesOf>& info) {
   constexpr const char* kNames[] = {"one", "rows", "blocks", "groups", "zeros", "nested", "global"};
@@ -411,6 +444,31 @@ TEST_P(Planes, ResidentAndSweptRowsAreCodesTimesScales) {
   EXPECT_GT(several, 0u);
   EXPECT_TRUE(ranks > 0 || GetParam() == ScalesOf::nested);  // no border of its groups
   EXPECT_GT(in_runs, 0u);
+}
+
+// Columns change places when the last of a matrix's spans has come, whichever that is.
+TEST_F(LoadedPlanes, ColumnsOfManyReadsComeIntoTheirOrder) {
+  size_t several = 0, in_runs = 0;
+  const uint64_t models = test::is_brief() ? 4 : 24;
+  for (uint64_t seed = 1; seed <= models; ++seed) {
+    SCOPED_TRACE(testing::Message() << "model of seed " << seed);
+    CodesModel m(seed, ScalesOf::columns);
+    QuantizeRequest request;
+    request.matrix_layout = m.one_of({MatrixLayout::packed, MatrixLayout::by_codes});
+    const ReadPlan plan = compile(m.model, *m.index, request, m.staging);
+    const std::vector<Resident> residents = load(m, plan);
+    for (const ParamPlan& p : plan.params) {
+      if (!m.is_quantized(*p.param)) continue;
+      expect_rows(m, *p.param, p.param->value, 0);
+      in_runs += p.param->pieces.front().runs() > 1;
+    }
+    if (HasFatalFailure()) return;
+    for (uint32_t t = 0; t < plan.tensors.size(); ++t)
+      several += plan.tensors[t].orders_columns() &&
+                 std::ranges::count(plan.moves, t, &Move::tensor) > 1;
+  }
+  EXPECT_GT(several, 0u);
+  EXPECT_TRUE(in_runs > 0 || test::is_brief());
 }
 
 TEST_P(Planes, RanksThatLoadTogetherHaveCodesTimesScales) {

@@ -146,6 +146,10 @@ class WritingEncoder final : public Encoder {
                      int64_t cols) const override {
     return encoder_->absolute_max(source, stored, source_stride, rows, cols);
   }
+  void order_columns(const Weight& to, int64_t first_row, int64_t rows,
+                     const int32_t* order) const override {
+    encoder_->order_columns(to, first_row, rows, order);
+  }
 
  private:
   std::filesystem::path file_;

@@ -8,6 +8,7 @@
 
 #include "quant/grouped_columns.h"
 #include "quant/groups.h"
+#include "quant/order_codes.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
 
@@ -177,16 +178,13 @@ struct GptqLayer {
     args.outputs = outputs;
     args.stored = DType::u32;
     args.source_stride = outputs * 4;
-    if (format.ordered) {
-      args.order = order.data();
-      runs = inputs / kRunCols;
-    }
     for (int64_t first = 0; first < inputs / kRunCols; first += runs) {
       args.source = reinterpret_cast<const std::byte*>(qweight.data() + first * bits * outputs);
       args.rows = std::min(runs, inputs / kRunCols - first) * bits;
       args.first_col = first * kRunCols;
       encode(args);
     }
+    if (format.ordered) order_columns(w.weight, 0, w.weight.rows, order.data(), order_codes);
     args.first_col = 0;
     args.rows = ceil_div(inputs, group_cols);
     args.plane = Plane::zeros;

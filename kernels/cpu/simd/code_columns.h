@@ -1,5 +1,6 @@
 // Codes of four bits of a panel, of eight columns at a time: column by column, of which each has
-// eight bytes with a code of every output, or as lines of 16 words, of an output each.
+// eight bytes with a code of every output, or as lines of runs (quant/groups.h): 16 words, of an
+// output each.
 #pragma once
 
 #include "kernels/cpu/ops.h"
@@ -45,14 +46,16 @@ inline void columns_to_line(const std::byte* columns, const CodePlaces& places, 
   store(line, _mm512_permutex2var_epi8(pairs, reinterpret_cast<__m512i>(places.of[0]), pairs));
 }
 
-// Words that have their codes in order into columns, which have those of outputs in order.
-inline void words_to_columns(const std::byte* words, std::byte* columns) {
-  const Vu v = load_bits(words);
+// A line of a run into columns, which have the codes of outputs in order.
+inline void line_to_columns(const uint32_t* line, std::byte* columns) {
+  const Vu v = load_bits(line);
   const __m512i pairs = pair_halves(
       __builtin_shufflevector(v, v, 0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14),
       __builtin_shufflevector(v, v, 1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15));
   constexpr Vu kLane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const Vu bytes = (kLane % 2 * 16 + kLane / 2 % 2 * 32 + kLane / 4) * 0x01010101 + 0x0c080400;
+  const Vu bytes =
+      (kLane % 2 * 16 + kLane / 2 % 2 * 2 + kLane / 4 % 2 * 32 + kLane / 8) * 0x01010101 +
+      0x0c080400;
   store(columns, _mm512_permutex2var_epi8(pairs, reinterpret_cast<__m512i>(bytes), pairs));
 }
 
@@ -85,16 +88,16 @@ inline void columns_to_line(const std::byte* columns, const CodePlaces& places, 
   }
 }
 
-inline void words_to_columns(const std::byte* words, std::byte* columns) {
-  const Vu v = load_bits(words), w = load_bits(words + 32);
+inline void line_to_columns(const uint32_t* line, std::byte* columns) {
+  const Vu v = load_bits(line), w = load_bits(line + kLanes);
   const PairedHalves pairs(__builtin_shufflevector(v, w, 0, 2, 8, 10, 4, 6, 12, 14),
                            __builtin_shufflevector(v, w, 1, 3, 9, 11, 5, 7, 13, 15));
   const __m256i by_column = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+      _mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15));
   const __m256i a = _mm256_shuffle_epi8(pairs.first, by_column);
   const __m256i b = _mm256_shuffle_epi8(pairs.second, by_column);
-  store(columns, _mm256_permute4x64_epi64(_mm256_unpacklo_epi16(a, b), 0xd8));
-  store(columns + 32, _mm256_permute4x64_epi64(_mm256_unpackhi_epi16(a, b), 0xd8));
+  store(columns, _mm256_unpacklo_epi16(a, b));
+  store(columns + 32, _mm256_unpackhi_epi16(a, b));
 }
 
 #else
@@ -110,13 +113,12 @@ inline void columns_to_line(const std::byte* columns, const CodePlaces& places, 
   }
 }
 
-inline void words_to_columns(const std::byte* words, std::byte* columns) {
-  uint32_t of[kPanelRows];
-  std::memcpy(of, words, sizeof of);
+inline void line_to_columns(const uint32_t* line, std::byte* columns) {
   for (int c = 0; c < 8; ++c) {
+    const int place = c % 2 * 16 + c / 2 * 4;
     for (int j = 0; j < 8; ++j)
-      columns[c * 8 + j] =
-          static_cast<std::byte>((of[2 * j] >> c * 4 & 15) | (of[2 * j + 1] >> c * 4 & 15) << 4);
+      columns[c * 8 + j] = static_cast<std::byte>((line[2 * j] >> place & 15) |
+                                                  (line[2 * j + 1] >> place & 15) << 4);
   }
 }
 

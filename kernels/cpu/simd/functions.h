@@ -105,6 +105,7 @@ void encode(const EncodeJob& job, EncodeSums* sums);
 uint32_t largest(const std::byte* source, DType stored, int64_t count);
 void interleave(const InterleaveJob& job);
 void pack_codes(const PackCodesJob& job);
+void order_codes(const OrderCodesJob& job);
 int64_t multiply_add(Units kind, int64_t rounds, uint64_t* seen);
 uint64_t read(const std::byte* from, int64_t bytes, ReadWay way);
 

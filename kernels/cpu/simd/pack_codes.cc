@@ -1,5 +1,6 @@
 // Codes of files into runs of a panel (quant/pack_codes.h). Lanes are outputs.
 #include "kernels/cpu/simd/code_columns.h"
+#include "kernels/cpu/simd/code_runs.h"
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/simd.h"
 
@@ -7,46 +8,9 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 constexpr int64_t kWordBytes = 4, kLine = 64;  // bytes; of a line: a word of all outputs
-constexpr int kRunCols = 32;
 // Runs of rows that are transposed together: each row has as many lines as there are bits from a
 // code to the next.
 constexpr int64_t kRunsAtOnce = 16;
-constexpr int64_t kMostLines = 4096;  // of a panel that are brought together
-
-// Bits of a code in the first words of a run (quant/groups.h).
-template <int kBits>
-constexpr int kLow = kBits == 3                 ? 2
-                     : kBits == 5 || kBits == 6 ? 4
-                                                : kBits;
-// The first bit of code i of a word that has fields of `each` bits.
-constexpr int place_in_word(int each, int i) { return i % 2 * 16 + i / 2 * each; }
-
-template <int kBits>
-using Run = Vu[kBits];
-
-// The words of a run of some outputs, of which code(c) is that of column c.
-template <int kBits, class Code>
-inline void collect(const Code& code, Run<kBits>& run) {
-  constexpr int kFirst = kLow<kBits>, kRest = kBits - kFirst, kInFirst = 32 / kFirst;
-  Vu rest[kRest > 0 ? kRest : 1] = {};
-#pragma GCC unroll 4
-  for (int w = 0; w < kFirst; ++w) {
-    Vu word{};
-#pragma GCC unroll 32
-    for (int i = 0; i < kInFirst; ++i) {
-      const int c = w * kInFirst + i;
-      const Vu whole = code(c);
-      word |= (whole & ((1u << kFirst) - 1)) << place_in_word(kFirst, i);
-      if constexpr (kRest > 0) {
-        constexpr int kInRest = 32 / kRest;
-        rest[c / kInRest] |= (whole >> kFirst & ((1u << kRest) - 1))
-                             << place_in_word(kRest, c % kInRest);
-      }
-    }
-    run[w] = word;
-  }
-  for (int w = 0; w < kRest; ++w) run[kFirst + w] = rest[w];
-}
 
 // paired_codes() of each word (quant/groups.h).
 template <int kBits>
@@ -83,15 +47,6 @@ inline void arrange(const Run<kStep>& stream, Run<kBits>& run) {
       return codes;
     };
     collect<kBits>(code, run);
-  }
-}
-
-template <int kBits>
-inline void store_run(const Run<kBits>& run, uint32_t* to) {
-#pragma GCC unroll 8
-  for (const Vu& words : run) {
-    store(to, words);
-    to += 16;
   }
 }
 
@@ -133,14 +88,6 @@ struct Lanes {
     return words ^ signs;
   }
 };
-
-// The run that codes of 32 columns become. A function of its own, as it is unrolled.
-template <int kBits>
-[[gnu::noinline]] void store_codes(const Vu* codes, uint32_t* to) {
-  Run<kBits> words;
-  collect<kBits>([&](int c) { return codes[c]; }, words);
-  store_run<kBits>(words, to);
-}
 
 // A run whose columns are collected one by one; word(w): of each output, as its codes are in it;
 // none: that of codes behind the last column.
@@ -190,62 +137,20 @@ void collect_runs(const PackCodesJob& job, int64_t runs) {
   }
 }
 
-// Returns whether all outputs are there, and their words lie side by side, of so many outputs each.
-bool lie_together(const PackCodesJob& job, int64_t outputs) {
+// Returns whether all outputs are there, in words of eight that lie side by side, of which a column
+// has two, with no gap before the next one's.
+bool are_columns(const PackCodesJob& job) {
+  if (job.of_word != 1 || job.bits != 4 || job.apart != 2 * kWordBytes) return false;
   for (int64_t i = 0; i < kPanelRows; ++i) {
     const std::byte* from = job.from[i];
-    if (from == nullptr || from != job.from[0] + i / outputs * kWordBytes) return false;
+    if (from == nullptr || from != job.from[0] + i / 8 * kWordBytes) return false;
   }
   return job.cols % kRunCols == 0;
-}
-
-// Words of eight outputs each, of which a column has two, with no gap before the next one's.
-bool are_columns(const PackCodesJob& job) {
-  return job.of_word == 1 && job.bits == 4 && job.apart == 2 * kWordBytes && lie_together(job, 8);
 }
 
 void pack_lines(const std::byte* columns, int64_t runs, const CodePlaces& places, uint32_t* to) {
   for (int64_t line = 0; line < runs * 4; ++line)
     columns_to_line(columns + line * kLine, places, to + line * kPanelRows);
-}
-
-// Words of a panel, one of each output in a line, are brought together first: what is taken from
-// them one by one then lies in caches.
-bool are_ordered_lines(const PackCodesJob& job, int64_t runs) {
-  return job.order != nullptr && job.of_word == 0 && job.apart != kWordBytes &&
-         runs * job.bits <= kMostLines && lie_together(job, 1);
-}
-
-template <int kBits>
-[[gnu::noinline]] void pack_ordered_lines(const PackCodesJob& job, int64_t runs) {
-  alignas(kLine) std::byte lines[kMostLines * kLine];
-  const std::byte *from = job.from[0], *next = job.next[0];
-  for (int64_t i = 0; i < runs * kBits; ++i, from += job.apart) {
-    if (next != nullptr) __builtin_prefetch(next + i * job.apart, 0, 2);
-    if constexpr (kBits == 4) {
-      words_to_columns(from, lines + i * kLine);
-    } else {
-      std::memcpy(lines + i * kLine, from, kLine);
-    }
-  }
-  if constexpr (kBits == 4) {
-    constexpr uint32_t kPlaces[] = {0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
-    constexpr int64_t kBytes = kLine / 8;  // of a column
-    alignas(kLine) std::byte columns[kRunsAtOnce * kRunCols * kBytes];
-    const CodePlaces places(kPlaces);
-    for (int64_t run = 0; run < runs; run += kRunsAtOnce) {
-      const int64_t count = runs - run < kRunsAtOnce ? runs - run : kRunsAtOnce;
-      const int32_t* order = job.order + run * kRunCols;
-      for (int64_t c = 0; c < count * kRunCols; ++c)
-        std::memcpy(columns + c * kBytes, lines + order[c] * kBytes, kBytes);
-      pack_lines(columns, count, places, job.to + run * 4 * kPanelRows);
-    }
-  } else {
-    PackCodesJob together = job;
-    together.apart = kLine;
-    for (int64_t i = 0; i < kPanelRows; ++i) together.from[i] = lines + i * kWordBytes;
-    collect_runs<kBits>(together, runs);
-  }
 }
 
 // Runs whose columns are in the order of words, which are not in rows.
@@ -319,7 +224,6 @@ template <int kBits>
 void pack(const PackCodesJob& job) {
   const int64_t runs = (job.cols + kRunCols - 1) / kRunCols;
   if (are_columns(job)) return pack_lines(job.from[0], runs, CodePlaces(job.shifts), job.to);
-  if (are_ordered_lines(job, runs)) return pack_ordered_lines<kBits>(job, runs);
   if (job.order != nullptr || job.of_word != 0) return collect_runs<kBits>(job, runs);
   if (job.apart != kWordBytes) return pack_columns<kBits>(job, runs);
   if constexpr (8 % kBits == 0) {

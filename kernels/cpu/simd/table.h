@@ -60,6 +60,7 @@ constexpr Ops vector_ops(const char* name) {
       .largest = largest,
       .interleave = interleave,
       .pack_codes = pack_codes,
+      .order_codes = order_codes,
       .multiply_add = multiply_add,
       .read = read,
   };

@@ -554,6 +554,18 @@ class MirroredEncoder final : public Encoder {
         [&] { cuda::absolute_max(source, stored, stride, rows, cols, amax, test::stream()); });
     return found;
   }
+  void order_columns(const Weight& to, int64_t first_row, int64_t rows,
+                     const int32_t* order) const override {
+    Mirror m;
+    const Weight on_device = m.write(to);
+    std::copy_n(order, to.cols, to.order);
+    const int64_t row_bytes = grouped_row_bytes(to.format, to.cols);
+    const std::byte* from = to.data + first_row * row_bytes;
+    const std::vector<std::byte> copy(from, from + rows * row_bytes);
+    const std::byte* source = m.read(copy.data(), std::ssize(copy));
+    m.run_in_turn(
+        [&] { cuda::order_columns(on_device, source, first_row, rows, test::stream()); });
+  }
 };
 
 const Gpu kGpu{[](Compute compute, const WorkspaceNeeds& needs) -> std::unique_ptr<Kernels> {
