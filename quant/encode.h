@@ -63,23 +63,23 @@ struct EncodeArgs {
   int64_t first_row = 0;
   // The destination and the stored order of codes that come from several tensors.
   Plane plane = Plane::codes;
-  int64_t sharing = 1;             // of scales: outputs that have a source row together; 0: all
-  CodeWords words = {};            // of codes and zeros
-  int64_t flat = 0;                // neighbouring elements of the matrix with one number; 0: rows
-  double factor = 1;               // of scales that are float32, and of an outer one of all
-  bool inverse = false;            // of scales that are float32: 1 / a number
-  int64_t across = 0;              // outputs whose numbers of a group lie together; 0: a row's do
-  int64_t source_group = 0;        // inputs that share a number; 0: as many as in `to`
-  int64_t first_col = 0;           // of `to`: input that the source begins with
-  int64_t first_group = 0;         // and group, of scales and zeros
-  int64_t first_output = 0;        // column of the source
-  int64_t outputs = 0;             // columns, which are rows of `to`; 0: it has rows of it
-  int64_t output_run = 0;          // neighbours among them; 0: all are
-  int64_t output_stride = 0;       // from one such run to the next
-  // Of codes whose rows are outputs, [cols]: the input that a column of `to` has; null: its own.
+  int64_t sharing = 1;        // of scales: outputs that have a source row together; 0: all
+  CodeWords words = {};       // of codes and zeros
+  int64_t flat = 0;           // neighbouring elements of the matrix with one number; 0: rows
+  double factor = 1;          // of scales that are float32, and of an outer one of all
+  bool inverse = false;       // of scales that are float32: 1 / a number
+  int64_t across = 0;         // outputs whose numbers of a group lie together; 0: a row's do
+  int64_t source_group = 0;   // inputs that share a number; 0: as many as in `to`
+  int64_t first_col = 0;      // of `to`: input that the source begins with
+  int64_t first_group = 0;    // and group, of scales and zeros
+  int64_t first_output = 0;   // column of the source
+  int64_t outputs = 0;        // columns, which are rows of `to`; 0: it has rows of it
+  int64_t output_run = 0;     // neighbours among them; 0: all are
+  int64_t output_stride = 0;  // from one such run to the next
+  // Codes whose rows are outputs have one, [cols]: the input of each column of `to`; null: its own.
   // Where rows are inputs, quant/order_codes.h comes last.
   const int32_t* order = nullptr;
-  const float* tables = nullptr;   // what that plane becomes
+  const float* tables = nullptr;  // what that plane becomes
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
   // end) and first_row is a multiple of 16; rows may span several blocks.
   // ScaleGroup::tensor and nested: the tensor's largest finite |x|, from absolute_max.

@@ -16,8 +16,8 @@ void order_codes(const OrderCodesJob& job) {
     for (int64_t w = 0; w < words; ++w) from[w] = std::exchange(to[w * job.outputs], 0);
     for (int64_t c = 0; c < job.cols; ++c) {
       const int64_t input = job.order[c];
-      const int code =
-          run_code(from + input / kRunCols * job.bits, 1, job.bits, static_cast<int>(input % kRunCols));
+      const int code = run_code(from + input / kRunCols * job.bits, 1, job.bits,
+                                static_cast<int>(input % kRunCols));
       put_run_code(to + c / kRunCols * job.bits * job.outputs, job.outputs, job.bits,
                    static_cast<int>(c % kRunCols), static_cast<uint32_t>(code));
     }

@@ -25,8 +25,8 @@ void grouped_rows(const Weight& w, int64_t first, Tensor out, Stream stream);
 // Encodes what is_quantized() (quant/encode.h). The source is the device's; an order of columns is
 // there already (EncodeArgs::order is the host's). quantized_stats() returns the statistics.
 void encode_quantized(const EncodeArgs& args, Stream stream);
-// Codes of rows [first, first + rows), of which `copy` is a copy, with their columns in the weight's
-// order (quant/order_codes.h), which is there already.
+// Codes of rows [first, first + rows), of which `copy` is a copy, with their columns in the
+// weight's order (quant/order_codes.h), which is there already.
 void order_columns(const Weight& to, const std::byte* copy, int64_t first, int64_t rows,
                    Stream stream);
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/error.h"
+#include "src/base/log.h"
+
 namespace sluice {
 namespace {
 
@@ -49,7 +52,19 @@ std::vector<int32_t> DraftModel::propose(std::span<const int32_t> ids, int64_t m
                                          std::stop_token stop) {
   // A window has planned blocks for as many further tokens as a step may add.
   most = std::min({most, max_length_ - std::ssize(ids), runner_.max_rows()});
-  if (most <= 0) return {};
+  if (most <= 0 || has_failed_) return {};
+  try {
+    return generate(ids, most, stop);
+  } catch (const Error& e) {
+    if (stop.stop_requested()) throw;
+    log::warning("the draft model is no longer used: {}", e.what());
+    has_failed_ = true;
+    return {};
+  }
+}
+
+std::vector<int32_t> DraftModel::generate(std::span<const int32_t> ids, int64_t most,
+                                          std::stop_token stop) {
   // The last token is computed anew in any case: its logits give the first draft token.
   auto known = std::ranges::mismatch(seen_, ids.first(ids.size() - 1)).in1 - seen_.begin();
   seen_.assign(ids.begin(), ids.end());

@@ -29,13 +29,19 @@ class DraftModel {
   static RunShape shape(const Planner& draft, int64_t tokens, int64_t prompt_tokens);
   // Sequences of up to `max_length` tokens. The runner outlives it.
   DraftModel(Runner& runner, int64_t max_length);
+  // Returns at most `most` tokens. A fault of the draft model (its files cannot be read) costs only
+  // speed: it is a warning, and the model proposes nothing from then on. Error(runtime) where
+  // `stop` is requested.
   std::vector<int32_t> propose(std::span<const int32_t> ids, int64_t most, std::stop_token stop);
 
  private:
+  std::vector<int32_t> generate(std::span<const int32_t> ids, int64_t most, std::stop_token stop);
+
   Runner& runner_;
   int64_t max_length_;
   Sequence sequence_;
   std::vector<int32_t> seen_;  // tokens whose keys and values the sequence holds
+  bool has_failed_ = false;
 };
 
 // Seconds of a pass by its rows: a line fitted to measurements, the newest weighted

@@ -236,8 +236,9 @@ std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
   const bool may_be_ordered =
       config_.desc_act || std::ranges::any_of(config_.others, &GptqForm::desc_act);
   if (may_be_ordered && inputs / kRunCols * bits > kMostOrderedWords) {
-    tensors.fault(fmt::format("{} has {} inputs of {} bits in an order of their own, of which {} are supported",
-                              codes.name, inputs, bits, kMostOrderedWords / bits * kRunCols));
+    tensors.fault(fmt::format(
+        "{} has {} inputs of {} bits in an order of their own, of which {} are supported",
+        codes.name, inputs, bits, kMostOrderedWords / bits * kRunCols));
     return nullptr;
   }
   const int64_t groups = ceil_div(inputs, group);

@@ -4,6 +4,7 @@
 // no format.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -67,6 +68,11 @@ struct StoredMatrix {
   // Tables of its own (quant/format.h), and tensors that say them: read with the headers.
   std::vector<float> tables = {};
   std::vector<const io::StoredTensor*> small = {};
+
+  // Returns whether numbers of all outputs come with any rows of codes.
+  bool reads_plane_for_each_tile() const {
+    return std::ranges::any_of(planes, [](const StoredPlane& p) { return p.across > 0; });
+  }
 };
 
 // The matrix that pieces ask for.

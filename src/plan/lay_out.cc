@@ -147,9 +147,9 @@ void note_group(ReadPlan& plan, const TensorPlan& t) {
       std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
   const ParamPlan& p = plan.params[t.param];
   if (t.orders_columns())  // a device copies a row in as much memory
-    plan.widest_group = std::max(plan.widest_group,
-                                 plane_bytes(p.format, Plane::codes, kPanelRows, p.param->cols) /
-                                     kPanelRows);
+    plan.widest_group =
+        std::max(plan.widest_group,
+                 plane_bytes(p.format, Plane::codes, kPanelRows, p.param->cols) / kPanelRows);
 }
 
 // Returns whether blocks of rows that have the same scales begin at multiples of kScaleBlock.

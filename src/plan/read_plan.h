@@ -254,10 +254,11 @@ struct ReadPlan {
   // Returns whether this rank has a part of each row of the matrix, which it reads whole unless the
   // spill cache has the part.
   bool has_part_of_rows(const TensorPlan& tensor) const;
-  // Returns whether a pass reads more of the checkpoint than the tensor's codes, and no more of the
-  // spill cache, which has it packed then.
+  // Returns whether a pass reads more of the checkpoint than the tensor's codes and numbers, and no
+  // more of the spill cache, which has it packed then.
   bool is_packed_in_spill(const TensorPlan& tensor) const {
-    return has_part_of_rows(tensor) || tensor.plane().slice_outputs > 0;
+    return has_part_of_rows(tensor) || tensor.plane().slice_outputs > 0 ||
+           tensor.matrix->reads_plane_for_each_tile();
   }
   uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads

@@ -464,8 +464,8 @@ TEST_F(LoadedPlanes, ColumnsOfManyReadsComeIntoTheirOrder) {
     }
     if (HasFatalFailure()) return;
     for (uint32_t t = 0; t < plan.tensors.size(); ++t)
-      several += plan.tensors[t].orders_columns() &&
-                 std::ranges::count(plan.moves, t, &Move::tensor) > 1;
+      several +=
+          plan.tensors[t].orders_columns() && std::ranges::count(plan.moves, t, &Move::tensor) > 1;
   }
   EXPECT_GT(several, 0u);
   EXPECT_TRUE(in_runs > 0 || test::is_brief());

@@ -1,7 +1,10 @@
 // Random weights in groups, for tests: blocks of GGUF and GPTQ tensors, as files have them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <array>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <vector>
@@ -72,6 +75,15 @@ inline std::vector<uint8_t> random_blocks(DType type, int64_t rows, int64_t cols
   for (int64_t b = 0; b < blocks; ++b)
     put_small_scales(type, bytes.data() + b * layout.bytes, random);
   return bytes;
+}
+
+inline void expect_same_planes(const Weight& found, const Weight& expected) {
+  for (Plane plane : kPlanes) {
+    if (expected.plane(plane) == nullptr) continue;
+    EXPECT_EQ(std::memcmp(found.plane(plane), expected.plane(plane),
+                          plane_bytes(expected.format, plane, expected.rows, expected.cols)),
+              0);
+  }
 }
 
 using Encode = std::function<EncodeStats(const EncodeArgs&)>;

@@ -9,10 +9,10 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
-constexpr int64_t kLine = 64;           // bytes: a word of all outputs
-constexpr int64_t kMostLines = 16384;   // of a panel that is copied
+constexpr int64_t kLine = 64;                // bytes: a word of all outputs
+constexpr int64_t kMostLines = 16384;        // of a panel that is copied
 constexpr int64_t kColumnBytes = kLine / 8;  // of a column of four bits
-constexpr int64_t kRunsAtOnce = 16;     // whose columns lie in the nearest cache
+constexpr int64_t kRunsAtOnce = 16;          // whose columns lie in the nearest cache
 
 // Codes of four bits. A copy has them column by column, so that each changes its place at once.
 void order_columns(const OrderCodesJob& job, int64_t runs, std::byte* copy) {

@@ -563,8 +563,7 @@ class MirroredEncoder final : public Encoder {
     const std::byte* from = to.data + first_row * row_bytes;
     const std::vector<std::byte> copy(from, from + rows * row_bytes);
     const std::byte* source = m.read(copy.data(), std::ssize(copy));
-    m.run_in_turn(
-        [&] { cuda::order_columns(on_device, source, first_row, rows, test::stream()); });
+    m.run_in_turn([&] { cuda::order_columns(on_device, source, first_row, rows, test::stream()); });
   }
 };
 
