@@ -226,6 +226,25 @@ TEST_F(Pairs, ADraftModelProposesAsIfItHadNeverDoneSoBefore) {
   }
 }
 
+// A draft model's fault costs no more than what its tokens would have saved.
+TEST_F(Pairs, ADraftModelWhoseFilesHaveChangedProposesNothing) {
+  small_.emplace_back(3, kVocab, 1);
+  ModelOptions options;
+  options.model = small_.back().path();
+  options.threads = 1;
+  options.place = parse_place_rules("*=disk");
+  Planner planner(options);
+  LoadedModel loaded(planner, planner.place(DraftModel::shape(planner, 40, 8)));
+  DraftModel draft(loaded.runner(), 40);
+  EXPECT_EQ(draft.propose(Ids{1, 2, 3}, 2, {}).size(), 2u);
+  for (const auto& entry : std::filesystem::directory_iterator(options.model)) {
+    if (entry.path().extension() == ".safetensors")
+      std::filesystem::last_write_time(entry, std::filesystem::file_time_type::clock::now());
+  }
+  EXPECT_EQ(draft.propose(Ids{1, 2, 3, 4}, 2, {}), Ids{});
+  EXPECT_EQ(draft.propose(Ids{1, 2, 3, 4, 5}, 2, {}), Ids{});
+}
+
 // The token that ends the sequence may be a draft token.
 TEST(Speculation, EndsWithTheSameStopToken) {
   test::Random random("stop-tokens");
