@@ -40,8 +40,14 @@ std::filesystem::path cache_directory() {
   return cache;
 }
 
+// The name of a model that is here, perhaps without an owner.
+HubName named_here(const std::string& text) {
+  const std::optional<HubName> name = name_in_cache(cache_directory(), text);
+  return name ? *name : named(text);
+}
+
 CachedModel cached(const std::string& text) {
-  const HubName name = named(text);
+  const HubName name = named_here(text);
   std::optional<CachedModel> model = find_cached(cache_directory(), name);
   if (!model)
     fail(ErrorKind::refused, "{} is not in {}; fetch it with: sluice pull {}", name.text(),
@@ -149,7 +155,7 @@ void run_rm(const ModelVerbOptions& o) {
   const std::optional<WebAddress> address = parse_web_address(o.name);
   const std::string name = address ? address->text() : cached(o.name).name.repository();
   const uint64_t bytes =
-      address ? remove_web_model(*address) : remove_cached(cache_directory(), named(o.name));
+      address ? remove_web_model(*address) : remove_cached(cache_directory(), named_here(o.name));
   if (o.json) return print_json({{"name", name}, {"removed_bytes", bytes}});
   print(fmt::format("removed {}, {}\n", name, format_size(bytes)));
 }

@@ -116,8 +116,8 @@ std::optional<HubName> name_of(const fs::path& repository) {
   const std::string directory = repository.filename();
   if (!directory.starts_with(kPrefix)) return std::nullopt;
   std::string text = directory.substr(kPrefix.size());
-  if (const size_t at = text.find("--"); at != std::string::npos) text.replace(at, 2, "/");
-  return parse_hub_name(text);
+  const size_t at = text.find("--");
+  return at == std::string::npos ? parse_bare_name(text) : parse_hub_name(text.replace(at, 2, "/"));
 }
 
 [[noreturn]] void refuse_tag(const HubName& name, std::span<const GgufChoice> choices) {
@@ -201,7 +201,17 @@ fs::path hub_cache() {
 }
 
 fs::path cached_repository(const fs::path& cache, const HubName& name) {
-  return cache / (std::string(kPrefix) + name.owner + "--" + name.name);
+  const std::string owner = name.owner.empty() ? "" : name.owner + "--";
+  return cache / (std::string(kPrefix) + owner + name.name);
+}
+
+std::optional<HubName> name_in_cache(const fs::path& cache, std::string_view text) {
+  if (std::optional<HubName> name = parse_hub_name(text)) return name;
+  const std::optional<HubName> bare = parse_bare_name(text);
+  std::error_code fault;
+  const bool is_there =
+      bare && !cache.empty() && fs::is_directory(cached_repository(cache, *bare), fault);
+  return is_there ? bare : std::nullopt;
 }
 
 std::optional<CachedModel> find_cached(const fs::path& cache, const HubName& name,
@@ -257,9 +267,9 @@ fs::path find_model(const std::string& text, io::OutsideLinks links, ModelParts 
     fail(ErrorKind::refused, "{} is not here; fetch it with: sluice pull {}", address->text(),
          address->text());
   }
-  const std::optional<HubName> name = parse_hub_name(text);
-  if (!name) return path;  // whoever opens it says what it must be
   const fs::path cache = hub_cache();
+  const std::optional<HubName> name = name_in_cache(cache, text);
+  if (!name) return path;  // whoever opens it says what it must be
   if (cache.empty())
     fail(ErrorKind::refused,
          "{} is not a path, and no cache directory is set; set HF_HUB_CACHE to one", text);

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/model_directory.h"
@@ -35,6 +36,8 @@ struct CachedModel {
 
 // Returns the repository's place in the cache, whether or not it is there.
 std::filesystem::path cached_repository(const std::filesystem::path& cache, const HubName& name);
+// The name that `text` has, or, where the cache has such a repository, a name without an owner.
+std::optional<HubName> name_in_cache(const std::filesystem::path& cache, std::string_view text);
 // nullopt: no snapshot of the revision is in the cache. `links`: as of ModelDirectory.
 std::optional<CachedModel> find_cached(const std::filesystem::path& cache, const HubName& name,
                                        io::OutsideLinks links = io::OutsideLinks::refused);

@@ -53,6 +53,27 @@ bool take_page(std::string_view rest, HubName& name) {
   return true;
 }
 
+// Reads [@REVISION][:TAG].
+bool take_revision_and_tag(std::string_view text, HubName& name) {
+  if (drop_prefix(text, "@")) {
+    name.revision = take_until(text, ':');
+    name.tag = text;
+    return is_path(name.revision) && (name.tag.empty() || is_path(name.tag));
+  }
+  if (text.empty()) return true;
+  if (!drop_prefix(text, ":") || !is_path(text)) return false;
+  name.tag = text;
+  return true;
+}
+
+// Reads a repository's name up to what says which part of it is meant.
+std::string take_name(std::string_view& text) {
+  const size_t end = std::min(text.find_first_of("/@:?"), text.size());
+  const std::string name(text.substr(0, end));
+  text.remove_prefix(end);
+  return name;
+}
+
 }  // namespace
 
 std::string HubName::text() const {
@@ -68,21 +89,17 @@ std::optional<HubName> parse_hub_name(std::string_view text) {
   if (text.ends_with('/')) text.remove_suffix(1);
   HubName name;
   name.owner = take_until(text, '/');
-  const size_t end = std::min(text.find_first_of("/@:?"), text.size());
-  name.name = text.substr(0, end);
-  text.remove_prefix(end);
+  name.name = take_name(text);
   if (!is_part(name.owner) || !is_part(name.name)) return std::nullopt;
-  if (text.empty()) return name;
-  if (host && drop_prefix(text, "/"))
-    return take_page(text, name) ? std::optional(name) : std::nullopt;
-  if (drop_prefix(text, "@")) {
-    name.revision = take_until(text, ':');
-    name.tag = text;
-    const bool right = is_path(name.revision) && (name.tag.empty() || is_path(name.tag));
-    return right ? std::optional(name) : std::nullopt;
-  }
-  if (!drop_prefix(text, ":") || !is_path(text)) return std::nullopt;
-  name.tag = text;
+  const bool is_page = host && drop_prefix(text, "/");
+  const bool right = is_page ? take_page(text, name) : take_revision_and_tag(text, name);
+  return right ? std::optional(name) : std::nullopt;
+}
+
+std::optional<HubName> parse_bare_name(std::string_view text) {
+  HubName name;
+  name.name = take_name(text);
+  if (!is_part(name.name) || !take_revision_and_tag(text, name)) return std::nullopt;
   return name;
 }
 

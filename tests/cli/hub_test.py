@@ -152,6 +152,21 @@ class HubTest(Case):
         self.assertEqual(self.call("rm", f"acme/tiny@{COMMIT}").returncode, 0)
         self.assertFalse(self.repository.exists())
 
+    def test_a_name_without_an_owner_is_found_in_the_cache_alone(self):
+        repository = self.repository.with_name("models--tiny")
+        snapshot = repository / "snapshots" / COMMIT
+        snapshot.parent.mkdir(parents=True)
+        shutil.copytree(DEMO, snapshot)
+        (repository / "refs").mkdir()
+        (repository / "refs/main").write_text(COMMIT)
+        self.assertEqual([m["name"] for m in json.loads(self.call("list", "--json").stdout)["models"]], ["tiny"])
+        self.assertIn(COMMIT, self.call("show", "tiny").stdout)
+        run = ("-p", "Anne", "-n", "4", "--quiet")
+        self.assertEqual(self.call("run", "tiny", *run).stdout, self.call("run", DEMO, *run).stdout)
+        self.assertEqual(self.call("run", "other", *run).returncode, 3)
+        self.assertEqual(self.call("rm", "tiny").returncode, 0)
+        self.assertFalse(repository.exists())
+
     def test_the_draft_model_is_fetched_too(self):
         self.hub()
         run = ("run", DEMO, "-p", "Anne", "-n", "4", "--quiet", "--draft-model", "acme/tiny")
