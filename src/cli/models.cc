@@ -66,6 +66,17 @@ Json model_json(const CachedModel& model) {
           {"state", state_of(model)},        {"missing", model.missing}};
 }
 
+const char* state_of(const WebModel& model) {
+  return model.is_complete ? "complete" : "unfinished";
+}
+
+Json model_json(const WebModel& model) {
+  return {{"name", model.address},
+          {"path", model.directory.string()},
+          {"bytes", model.bytes},
+          {"state", state_of(model)}};
+}
+
 // Does `work` with a display of its progress.
 template <class Work>
 auto fetch_shown(bool quiet, Work work) {
@@ -116,20 +127,23 @@ void run_pull(const ModelVerbOptions& o, const std::stop_token& stop) {
                     model.snapshot.string()));
 }
 
+std::string list_line(std::string_view name, uint64_t bytes, std::string_view state) {
+  return fmt::format("{:>10}  {}{}\n", format_size(bytes), io::printable(name),
+                     state == "complete" ? std::string() : fmt::format("  ({})", state));
+}
+
 void run_list(const ModelVerbOptions& o) {
   const std::vector<CachedModel> models = list_cached(cache_directory());
+  const std::vector<WebModel> web_models = list_web_models();
   if (o.json) {
     Json list = Json::array();
     for (const CachedModel& model : models) list.push_back(model_json(model));
+    for (const WebModel& model : web_models) list.push_back(model_json(model));
     return print_json({{"cache", cache_directory().string()}, {"models", list}});
   }
   std::string text;
-  for (const CachedModel& model : models) {
-    text += fmt::format(
-        "{:>10}  {}{}\n", format_size(model.bytes), io::printable(model.name.text()),
-        state_of(model) == std::string_view("complete") ? std::string()
-                                                        : fmt::format("  ({})", state_of(model)));
-  }
+  for (const CachedModel& model : models)
+    text += list_line(model.name.text(), model.bytes, state_of(model));
   if (models.empty()) {
     text = fmt::format("no models in {}; fetch one with: sluice pull ORG/NAME\n",
                        cache_directory().string());
@@ -137,10 +151,26 @@ void run_list(const ModelVerbOptions& o) {
     text += fmt::format("{} model{} in {}\n", models.size(), models.size() == 1 ? "" : "s",
                         cache_directory().string());
   }
+  for (const WebModel& model : web_models)
+    text += list_line(model.address, model.bytes, state_of(model));
   print(text);
 }
 
+void show(const WebAddress& address, bool json) {
+  const std::vector<WebModel> models = list_web_models();
+  const auto model = std::ranges::find(models, address.text(), &WebModel::address);
+  if (model == models.end())
+    fail(ErrorKind::refused, "{} is not here; fetch it with: sluice pull {}", address.text(),
+         address.text());
+  if (json) return print_json(model_json(*model));
+  print(fmt::format("name    {}\npath    {}\nsize    {}\nstate   {}\n",
+                    io::printable(model->address), model->directory.string(),
+                    format_size(model->bytes), state_of(*model)));
+}
+
 void run_show(const ModelVerbOptions& o) {
+  if (const std::optional<WebAddress> address = parse_web_address(o.name))
+    return show(*address, o.json);
   const CachedModel model = cached(o.name);
   if (o.json) return print_json(model_json(model));
   std::string text =
@@ -165,8 +195,7 @@ CLI::App* define(CLI::App& app, const char* name, const char* description, const
   CLI::App* verb = app.add_subcommand(name, description);
   verb->footer(footer);
   if (takes_name)
-    verb->add_option("NAME", o->name,
-                     "The model: ORG/NAME[@REVISION][:TAG], or for pull and rm an address")
+    verb->add_option("NAME", o->name, "The model: ORG/NAME[@REVISION][:TAG], or an address")
         ->required();
   verb->add_flag("--json", o->json, "Print the result as one JSON object");
   return verb;

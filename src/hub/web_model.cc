@@ -83,6 +83,12 @@ class Record {
   }
 
   bool complete() const { return json_.value("complete", Json()) == true; }
+  // Empty: none was ever known.
+  std::string address() const {
+    const auto found = json_.find("address");
+    return found != json_.end() && found->is_string() ? found->get<std::string>() : std::string();
+  }
+  void set_address(const std::string& address) { json_["address"] = address; }
   // Names the contents of a file that is here, or of its part; empty: nothing does.
   std::string validator(const std::string& file) const {
     const Json files = json_.value("files", Json::object());
@@ -96,8 +102,7 @@ class Record {
     json_["complete"] = false;
     write();
   }
-  void set_complete(const std::string& address) {
-    json_["address"] = address;
+  void set_complete() {
     json_["complete"] = true;
     write();
   }
@@ -222,6 +227,7 @@ class Fetch {
       wait_for(std::chrono::seconds(1), stop_);
     }
     record_.emplace(directory_);
+    record_->set_address(address_.text());
   }
 
   void run() {
@@ -235,7 +241,7 @@ class Fetch {
       for (const char* file : kWebTexts) take(file);
       if (take("modules.json")) take("1_Pooling/config.json");  // of models for embeddings
     }
-    record_->set_complete(address_.text());
+    record_->set_complete();
   }
 
  private:
@@ -339,6 +345,12 @@ class Fetch {
   int status_ = 0;  // of the last answer
 };
 
+// The directory of all models; empty without a cache.
+fs::path models_directory() {
+  const fs::path cache = user_cache();
+  return cache.empty() ? cache : cache / "models";
+}
+
 fs::path opened(const WebAddress& address) {
   const fs::path directory = web_cache(address);
   return address.file.empty() ? directory : directory / address.file;
@@ -372,8 +384,8 @@ std::optional<WebAddress> parse_web_address(std::string_view text) {
 }
 
 fs::path web_cache(const WebAddress& address) {
-  const fs::path cache = user_cache();
-  if (cache.empty())
+  const fs::path models = models_directory();
+  if (models.empty())
     fail(ErrorKind::usage, "no cache directory is set; set XDG_CACHE_HOME or HOME to one");
   const std::string text = address.text();
   std::string name(address.directory, 0, address.directory.size() - 1);
@@ -385,7 +397,7 @@ fs::path web_cache(const WebAddress& address) {
       '_');
   Digest digest(DigestKind::sha256, text.size());
   digest.add(text);
-  return cache / "models" / (name + "-" + digest.hex().substr(0, 16));
+  return models / (name + "-" + digest.hex().substr(0, 16));
 }
 
 std::optional<fs::path> find_web_model(const WebAddress& address) {
@@ -397,6 +409,23 @@ fs::path fetch_web_model(const WebAddress& address, PullProgress& progress,
                          const std::stop_token& stop) {
   Fetch(address, progress, stop).run();
   return opened(address);
+}
+
+std::vector<WebModel> list_web_models() {
+  std::vector<WebModel> models;
+  std::error_code fault;
+  for (const auto& each : fs::directory_iterator(models_directory(), fault)) {
+    const Record record(each.path());
+    WebModel model{
+        .address = record.address(), .directory = each.path(), .is_complete = record.complete()};
+    if (model.address.empty()) continue;
+    for (const auto& file : fs::recursive_directory_iterator(each.path(), fault))
+      if (file.is_regular_file() && !file.path().filename().string().starts_with('.'))
+        model.bytes += file.file_size();
+    models.push_back(std::move(model));
+  }
+  std::ranges::sort(models, {}, &WebModel::address);
+  return models;
 }
 
 uint64_t remove_web_model(const WebAddress& address) {

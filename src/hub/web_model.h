@@ -11,6 +11,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/hub/pull.h"
 
@@ -38,6 +39,15 @@ std::optional<std::filesystem::path> find_web_model(const WebAddress& address);
 // a connection that does not come back, a full disk and an interruption.
 std::filesystem::path fetch_web_model(const WebAddress& address, PullProgress& progress,
                                       const std::stop_token& stop);
+// A model of an address that is here, perhaps a part of it only.
+struct WebModel {
+  std::string address;
+  std::filesystem::path directory;
+  uint64_t bytes = 0;  // of its files
+  bool is_complete = false;
+};
+// Sorted by address; none where there is no cache.
+std::vector<WebModel> list_web_models();
 // Removes what is here of it. Returns the bytes removed. Throws Error(refused) where nothing is.
 uint64_t remove_web_model(const WebAddress& address);
 

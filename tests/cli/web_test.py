@@ -122,8 +122,14 @@ class WebTest(Case):
         self.assertEqual(self.call("plan", server.url, "--load-format", "remote").returncode, 0)
         self.assertEqual(len(server.requests), asked, "what is here was fetched again")
         self.assertEqual(self.call("plan", DEMO, "--load-format", "remote").returncode, 2)
+        listed = [m for m in json.loads(self.call("list", "--json").stdout)["models"] if m["name"] == server.url]
+        self.assertEqual([m["state"] for m in listed], ["complete"])
+        self.assertEqual(json.loads(self.call("show", server.url, "--json").stdout), listed[0])
+        self.assertGreater(listed[0]["bytes"], sum(map(len, FILES.values())) - 1)
+        self.assertIn(server.url, self.call("list").stdout)
         self.assertEqual(self.call("rm", server.url).returncode, 0)
         self.assertEqual(self.call("rm", server.url).returncode, 3)
+        self.assertEqual(self.call("show", server.url).returncode, 3)
         self.expect_text(server.url.replace("/m/", "/old/"))  # leads to the other
 
     def test_a_draft_model_is_fetched_with_pull(self):
@@ -170,6 +176,7 @@ class WebTest(Case):
                 process.send_signal(number)
                 process.communicate(timeout=HANGS)
                 self.assertEqual(process.returncode, status)
+                self.assertIn(f"{server.url}  (unfinished)", self.call("list").stdout)
                 server.cut = 0
                 server.go_on.set()
                 self.expect_text(server.url)
