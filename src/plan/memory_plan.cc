@@ -59,6 +59,8 @@ constexpr uint64_t kSlack = 14 * MiB;
 // blocks would fit on disk by the million.
 constexpr uint64_t kMostSwapBlocks = 1 << 14;
 constexpr uint64_t kSwapBlockBytes = 48;
+// Bytes of the heap that a block's prefix (src/kv/prefix_tree.h) takes beside its tokens.
+constexpr uint64_t kPrefixBytes = 176;
 // Bytes of bookkeeping for each page group of a recurrent state, and in each group for each
 // sequence.
 constexpr uint64_t kStateGroupBytes = 640, kSequenceBytes = 128;
@@ -133,7 +135,10 @@ void plan_kv(const KvLayout& layout, const RunShape& shape, MemoryPlan& plan) {
   };
   plan.swap_blocks = blocks_in(shape.swap.host_bytes);
   plan.disk_blocks = blocks_in(shape.swap.disk_bytes);
-  plan.runtime += static_cast<uint64_t>(plan.swap_blocks + plan.disk_blocks) * kSwapBlockBytes;
+  const auto swapped = static_cast<uint64_t>(plan.swap_blocks + plan.disk_blocks);
+  const uint64_t prefix = kPrefixBytes + static_cast<uint64_t>(shape.block_size) * sizeof(int32_t);
+  plan.runtime +=
+      swapped * kSwapBlockBytes + (static_cast<uint64_t>(plan.kv_blocks) + swapped) * prefix;
   plan.swap = Buffer::charged_bytes(static_cast<uint64_t>(plan.swap_blocks) * slot);
   if (plan.disk_blocks > 0) plan.swap += Buffer::charged_bytes(SwapFile::memory_bytes(slot));
   const auto states = std::ranges::count(layout.groups, KvKind::state, &KvGroup::kind);
