@@ -5,6 +5,7 @@
 #include <unicode/unistr.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "src/text/utf8.h"
 
@@ -116,21 +117,19 @@ std::string_view strip_right(std::string_view text) {
   return text;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep) {
-  std::vector<std::string_view> lines;
-  size_t begin = 0;
+std::string_view take_line(std::string_view& text, bool keep) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = utf8_char_at(text, at);
     size_t end = at + static_cast<size_t>(c.bytes);
     if (ends_line(c.code_point)) {
       if (c.code_point == '\r' && end < text.size() && text[end] == '\n') ++end;
-      lines.push_back(text.substr(begin, (keep ? end : at) - begin));
-      begin = end;
+      const std::string_view line = text.substr(0, keep ? end : at);
+      text.remove_prefix(end);
+      return line;
     }
     at = end;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
-  return lines;
+  return std::exchange(text, {});
 }
 
 }  // namespace sluice::jinja

@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "src/text/utf8.h"
 
 namespace sluice::jinja {
 
@@ -27,11 +28,23 @@ std::string title_character(std::string_view character);
 // The byte at which character `index` of `text` begins; its size where it has no more.
 size_t byte_of(std::string_view text, size_t index);
 
+// Returns whether `holds` is true of every character.
+template <class Holds>
+bool all_characters(std::string_view text, Holds&& holds) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = utf8_char_at(text, at);
+    if (!holds(c.code_point)) return false;
+    at += static_cast<size_t>(c.bytes);
+  }
+  return true;
+}
+
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 inline std::string_view strip(std::string_view text) { return strip_left(strip_right(text)); }
 
-// Lines without their ends, as str.splitlines() cuts them; with ends if `keep`.
-std::vector<std::string_view> split_lines(std::string_view text, bool keep = false);
+// Removes the first line from a text and returns it without its end, as str.splitlines() cuts them;
+// with its end if `keep`.
+std::string_view take_line(std::string_view& text, bool keep = false);
 
 }  // namespace sluice::jinja

@@ -65,7 +65,8 @@ Value indent_filter(const Value& s, const Bound& a) {
   const std::string source = s.text() + "\n";
   Buffer out(a.meter());
   bool begun = false;
-  for (std::string_view line : split_lines(source)) {
+  for (std::string_view rest = source; !rest.empty();) {
+    const std::string_view line = take_line(rest);
     if (begun) out.add('\n');
     if (begun ? blank || !line.empty() : first) out.add(by);
     out.add(line);
@@ -85,6 +86,7 @@ Value truncate_filter(const Value& s, const Bound& a) {
   const int64_t leeway = a.is_none(3) ? 5 : a.integer(3, 5);
   const auto end_size = static_cast<int64_t>(character_count(end));
   if (length < end_size) refuse(FaultKind::value, "truncate(): expected length >= {}", end_size);
+  a.meter().text_steps(source.size());
   if (leeway < 0) refuse(FaultKind::value, "truncate(): expected leeway >= 0");
   if (static_cast<int64_t>(character_count(source)) - leeway <= length) return text(a, source);
   std::string cut = source.substr(0, byte_of(source, static_cast<size_t>(length - end_size)));
@@ -101,11 +103,12 @@ Value center_filter(const Value& s, const Bound& a) {
 Value wordcount_filter(const Value& s, const Bound& a) {
   int64_t words = 0;
   bool inside = false;
-  for (char32_t c : code_points(as_text(s, a))) {
+  all_characters(as_text(s, a), [&](char32_t c) {
     const bool word = is_alnum(c) || c == '_';
     words += word && !inside ? 1 : 0;
     inside = word;
-  }
+    return true;
+  });
   return Value::integer(words);
 }
 
@@ -189,26 +192,29 @@ std::string unescape(const std::string& source) {
   return text;
 }
 
+// The text without what `open` begins and `close` ends. What has no end is kept.
+std::string without(std::string_view source, std::string_view open, std::string_view close) {
+  std::string kept;
+  while (true) {
+    const size_t start = source.find(open);
+    const size_t end = start == source.npos ? start : source.find(close, start);
+    if (end == source.npos) return kept += source;
+    kept += source.substr(0, start);
+    source.remove_prefix(end + close.size());
+  }
+}
+
 // Returns the text without comments and tags, and with single spaces.
 Value striptags_filter(const Value& s, const Bound& a) {
   const std::string source = as_text(s, a);
-  std::string kept;
-  for (size_t at = 0; at < source.size();) {
-    const bool comment = source.compare(at, 4, "<!--") == 0;
-    const size_t end = source[at] != '<' ? std::string::npos
-                       : comment         ? source.find("-->", at)
-                                         : source.find('>', at);
-    if (end == std::string::npos) {
-      kept += source[at++];
-    } else {
-      a.meter().text_steps(end - at);
-      at = end + (comment ? 3 : 1);
-    }
-  }
+  // Comments first, as there may be tags in them.
+  const std::string kept = without(without(source, "<!--", "-->"), "<", ">");
   Buffer out(a.meter());
-  for (const std::string& word : split_words(kept)) {
+  for (std::string_view rest = strip(kept); !rest.empty(); rest = strip_left(rest)) {
+    const std::string_view word = first_word(rest);
     if (!out.text().empty()) out.add(' ');
     out.add(word);
+    rest.remove_prefix(word.size());
   }
   return make_text(a.meter(), unescape(out.text()));
 }

@@ -98,6 +98,7 @@ std::string Bound::text(size_t i, std::string_view fallback) const {
   need_defined(*values_[i]);
   if (!values_[i]->is(Kind::text))
     refuse(FaultKind::value, "{}() needs a string, not {}", function_, type_name(*values_[i]));
+  meter().step(static_cast<int64_t>(values_[i]->text().size() / 64));
   return values_[i]->text();
 }
 

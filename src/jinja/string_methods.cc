@@ -18,15 +18,26 @@ Value text(const Bound& a, std::string_view bytes) {
   return make_text(a.meter(), std::string(bytes));
 }
 
-Value list_of(const Bound& a, const std::vector<std::string>& texts) {
-  Values items;
-  Charge charge(a.meter());
-  for (const std::string& each : texts) {
-    charge.add(sizeof(Value));
-    items.push_back(text(a, each));
+// The parts of a text, each of which is charged as it is found.
+class Parts {
+ public:
+  explicit Parts(const Bound& a) : a_(a), charge_(a.meter()) {}
+  void operator()(std::string_view part) {
+    charge_.add(sizeof(Value));
+    items_.push_back(text(a_, part));
   }
-  return make_list(a.meter(), std::move(items));
-}
+  size_t size() const { return items_.size(); }
+  Value list() { return make_list(a_.meter(), std::move(items_)); }
+  Value backwards() {
+    std::ranges::reverse(items_);
+    return list();
+  }
+
+ private:
+  const Bound& a_;
+  Values items_;
+  Charge charge_;
+};
 
 Value upper_method(const Value& s, const Bound& a) { return text(a, upper(s.text())); }
 Value lower_method(const Value& s, const Bound& a) { return text(a, lower(s.text())); }
@@ -61,6 +72,7 @@ Value swapcase(const Value& s, const Bound& a) {
 
 Value stripped(const Value& s, const Bound& a, Side side) {
   if (!a.is_none(0)) return text(a, strip_of(a.meter(), s.text(), a.text(0, {}), side));
+  a.meter().text_steps(s.text().size());
   std::string_view left = s.text();
   if (side != Side::right) left = strip_left(left);
   if (side != Side::left) left = strip_right(left);
@@ -71,18 +83,17 @@ Value strip_method(const Value& s, const Bound& a) { return stripped(s, a, Side:
 Value lstrip(const Value& s, const Bound& a) { return stripped(s, a, Side::left); }
 Value rstrip(const Value& s, const Bound& a) { return stripped(s, a, Side::right); }
 
-std::vector<std::string> split_at(std::string_view source, std::string_view separator,
-                                  int64_t most) {
-  std::vector<std::string> parts;
+Value split_at(const Bound& a, std::string_view source, std::string_view separator, int64_t most) {
+  Parts parts(a);
   size_t at = 0;
   while (most < 0 || static_cast<int64_t>(parts.size()) < most) {
     const size_t found = find_in(source, separator, at);
     if (found == std::string_view::npos) break;
-    parts.emplace_back(source.substr(at, found - at));
+    parts(source.substr(at, found - at));
     at = found + separator.size();
   }
-  parts.emplace_back(source.substr(at));
-  return parts;
+  parts(source.substr(at));
+  return parts.list();
 }
 
 // Searching backwards is not linear.
@@ -90,39 +101,61 @@ void charge_backwards(const Bound& a, std::string_view source, std::string_view 
   a.meter().step(static_cast<int64_t>((source.size() / 64 + 1) * (what.size() / 16 + 1)));
 }
 
-std::vector<std::string> split_at_right(std::string_view source, std::string_view separator,
-                                        int64_t most) {
-  std::vector<std::string> parts;
+Value split_at_right(const Bound& a, std::string_view source, std::string_view separator,
+                     int64_t most) {
+  Parts parts(a);
   while (most < 0 || static_cast<int64_t>(parts.size()) < most) {
     const size_t found = source.rfind(separator);
     if (found == std::string_view::npos) break;
-    parts.emplace_back(source.substr(found + separator.size()));
+    parts(source.substr(found + separator.size()));
     source = source.substr(0, found);
   }
-  parts.emplace_back(source);
-  std::ranges::reverse(parts);
-  return parts;
+  parts(source);
+  return parts.backwards();
+}
+
+Value split_words(const Bound& a, std::string_view source, int64_t most) {
+  Parts parts(a);
+  for (source = strip_left(source); !source.empty(); source = strip_left(source)) {
+    const bool rest = most >= 0 && static_cast<int64_t>(parts.size()) == most;
+    const std::string_view word = rest ? source : first_word(source);
+    parts(word);
+    source.remove_prefix(word.size());
+  }
+  return parts.list();
+}
+
+Value split_words_right(const Bound& a, std::string_view source, int64_t most) {
+  Parts parts(a);
+  for (source = strip_right(source); !source.empty(); source = strip_right(source)) {
+    const bool rest = most >= 0 && static_cast<int64_t>(parts.size()) == most;
+    const std::string_view word = rest ? source : last_word(source);
+    parts(word);
+    source.remove_suffix(word.size());
+  }
+  return parts.backwards();
 }
 
 Value split(const Value& s, const Bound& a, bool right) {
   const int64_t most = a.integer(1, -1);
   a.meter().text_steps(s.text().size());
   if (a.is_none(0))
-    return list_of(a, right ? split_words_right(s.text(), most) : split_words(s.text(), most));
+    return right ? split_words_right(a, s.text(), most) : split_words(a, s.text(), most);
   const std::string separator = a.text(0, {});
   if (separator.empty()) refuse(FaultKind::value, "empty separator");
-  if (right) charge_backwards(a, s.text(), separator);
-  return list_of(
-      a, right ? split_at_right(s.text(), separator, most) : split_at(s.text(), separator, most));
+  if (!right) return split_at(a, s.text(), separator, most);
+  charge_backwards(a, s.text(), separator);
+  return split_at_right(a, s.text(), separator, most);
 }
 
 Value split_method(const Value& s, const Bound& a) { return split(s, a, false); }
 Value rsplit(const Value& s, const Bound& a) { return split(s, a, true); }
 
 Value splitlines(const Value& s, const Bound& a) {
-  std::vector<std::string> lines;
-  for (std::string_view line : split_lines(s.text(), a.flag(0))) lines.emplace_back(line);
-  return list_of(a, lines);
+  Parts lines(a);
+  const bool keep = a.flag(0);
+  for (std::string_view rest = s.text(); !rest.empty();) lines(take_line(rest, keep));
+  return lines.list();
 }
 
 Value part(const Value& s, const Bound& a, bool right) {
@@ -190,6 +223,7 @@ Window window(const Value& s, const Bound& a) {
   const int64_t start = bound(1, 0), end = std::min(bound(2, size), size);
   if (start > size || start > end) return {.text = {}, .begin = 0, .beyond = true};
   const std::string_view all = s.text();
+  if (!a.is_none(1) || !a.is_none(2)) a.meter().text_steps(all.size());
   const size_t first = byte_of(all, static_cast<size_t>(start));
   const size_t last = byte_of(all, static_cast<size_t>(end));
   return {.text = all.substr(first, last - first), .begin = static_cast<size_t>(start)};

@@ -3,23 +3,22 @@
 #include <algorithm>
 
 #include "src/jinja/characters.h"
-#include "src/text/utf8.h"
 
 namespace sluice::jinja {
 namespace {
 
 bool all(std::string_view text, bool (*holds)(char32_t)) {
-  return !text.empty() && std::ranges::all_of(code_points(text), holds);
+  return !text.empty() && all_characters(text, holds);
 }
 
 // Some letter has this case, and none another.
 bool has_case(std::string_view text, bool (*right)(char32_t)) {
   bool any = false;
-  for (char32_t c : code_points(text)) {
-    if (is_cased(c) && !right(c)) return false;
+  const bool none_another = all_characters(text, [&](char32_t c) {
     any |= right(c);
-  }
-  return any;
+    return right(c) || !is_cased(c);
+  });
+  return any && none_another;
 }
 
 }  // namespace
@@ -36,10 +35,9 @@ bool all_in_ascii(std::string_view text) {
 }
 
 bool is_identifier(std::string_view text) {
-  const std::u32string points = code_points(text);
   auto begins = [](char32_t c) { return c == '_' || is_alpha(c); };
-  return !points.empty() && begins(points[0]) &&
-         std::ranges::all_of(points, [&](char32_t c) { return begins(c) || is_decimal(c); });
+  return !text.empty() && begins(utf8_char_at(text, 0).code_point) &&
+         all_characters(text, [&](char32_t c) { return begins(c) || is_decimal(c); });
 }
 
 bool is_lower_case(std::string_view text) { return has_case(text, is_lower); }
@@ -48,13 +46,14 @@ bool is_upper_case(std::string_view text) { return has_case(text, is_upper); }
 // Capitals follow what has no case, and small letters what has one.
 bool is_title_case(std::string_view text) {
   bool any = false, inside = false;
-  for (char32_t c : code_points(text)) {
+  const bool fits = all_characters(text, [&](char32_t c) {
     const bool capital = is_cased(c) && !is_lower(c);
     if ((capital && inside) || (is_lower(c) && !inside)) return false;
     inside = is_cased(c);
     any |= inside;
-  }
-  return any;
+    return true;
+  });
+  return any && fits;
 }
 
 }  // namespace sluice::jinja

@@ -6,7 +6,6 @@
 #include "src/jinja/operators.h"
 #include "src/jinja/run.h"
 #include "src/jinja/show.h"
-#include "src/text/utf8.h"
 
 namespace sluice::jinja {
 namespace {
@@ -17,14 +16,14 @@ bool leaves(Meter& meter, const Value& value, const Value& divisor, int64_t rest
   return equal(meter, compute(meter, Arithmetic::remainder, value, divisor), Value::integer(rest));
 }
 
-bool all_characters(const Value& value, Meter& meter, bool (*wanted)(char32_t),
-                    bool (*unwanted)(char32_t)) {
+bool has_only(const Value& value, Meter& meter, bool (*wanted)(char32_t),
+              bool (*unwanted)(char32_t)) {
   bool any = false;
-  for (char32_t c : code_points(text_of(meter, value))) {
-    if (unwanted(c)) return false;
+  const bool fits = all_characters(text_of(meter, value), [&](char32_t c) {
     any |= wanted(c);
-  }
-  return any;
+    return !unwanted(c);
+  });
+  return any && fits;
 }
 
 bool is_defined(const Value& s, const Bound&) { return !s.is(Kind::undefined); }
@@ -55,10 +54,10 @@ bool is_odd(const Value& s, const Bound& a) { return leaves(a.meter(), s, Value:
 bool is_even(const Value& s, const Bound& a) { return leaves(a.meter(), s, Value::integer(2), 0); }
 bool is_divisible(const Value& s, const Bound& a) { return leaves(a.meter(), s, a.value(0), 0); }
 bool is_lower_text(const Value& s, const Bound& a) {
-  return all_characters(s, a.meter(), is_lower, is_upper);
+  return has_only(s, a.meter(), is_lower, is_upper);
 }
 bool is_upper_text(const Value& s, const Bound& a) {
-  return all_characters(s, a.meter(), is_upper, is_lower);
+  return has_only(s, a.meter(), is_upper, is_lower);
 }
 bool is_equal(const Value& s, const Bound& a) { return equal(a.meter(), s, a.value(0)); }
 bool is_unequal(const Value& s, const Bound& a) { return !equal(a.meter(), s, a.value(0)); }

@@ -77,44 +77,24 @@ Value justify(Meter& meter, std::string_view text, int64_t width, std::string_vi
   return make_text(meter, out.take());
 }
 
-std::vector<std::string> split_words(std::string_view text, int64_t most) {
-  std::vector<std::string> words;
-  for (text = strip_left(text); !text.empty(); text = strip_left(text)) {
-    if (most >= 0 && static_cast<int64_t>(words.size()) == most) {
-      words.emplace_back(text);  // the rest, with what is behind it
-      break;
-    }
-    size_t end = 0;
-    while (end < text.size()) {
-      const Utf8Char c = utf8_char_at(text, end);
-      if (is_space(c.code_point)) break;
-      end += static_cast<size_t>(c.bytes);
-    }
-    words.emplace_back(text.substr(0, end));
-    text.remove_prefix(end);
+std::string_view first_word(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size()) {
+    const Utf8Char c = utf8_char_at(text, end);
+    if (is_space(c.code_point)) break;
+    end += static_cast<size_t>(c.bytes);
   }
-  return words;
+  return text.substr(0, end);
 }
 
-std::vector<std::string> split_words_right(std::string_view text, int64_t most) {
-  if (most < 0) return split_words(text);
-  std::vector<std::string> words;
-  for (text = strip_right(text); !text.empty(); text = strip_right(text)) {
-    if (static_cast<int64_t>(words.size()) == most) {
-      words.emplace_back(text);
-      break;
-    }
-    size_t begin = text.size();
-    while (begin > 0) {
-      const Utf8Char c = utf8_char_before(text, begin);
-      if (is_space(c.code_point)) break;
-      begin -= static_cast<size_t>(c.bytes);
-    }
-    words.emplace_back(text.substr(begin));
-    text = text.substr(0, begin);
+std::string_view last_word(std::string_view text) {
+  size_t begin = text.size();
+  while (begin > 0) {
+    const Utf8Char c = utf8_char_before(text, begin);
+    if (is_space(c.code_point)) break;
+    begin -= static_cast<size_t>(c.bytes);
   }
-  std::ranges::reverse(words);
-  return words;
+  return text.substr(begin);
 }
 
 }  // namespace sluice::jinja

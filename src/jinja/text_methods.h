@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "src/jinja/value.h"
 
@@ -23,8 +22,8 @@ Value replace_all(Meter& meter, std::string_view text, std::string_view from, st
                   int64_t count);
 // Fills up to `width` with `fill` at that side.
 Value justify(Meter& meter, std::string_view text, int64_t width, std::string_view fill, Side side);
-// Words between white space, at most `most` + 1 (-1: all); the last one is the rest then.
-std::vector<std::string> split_words(std::string_view text, int64_t most = -1);
-std::vector<std::string> split_words_right(std::string_view text, int64_t most);
+// The characters before the first white space, and behind the last one.
+std::string_view first_word(std::string_view text);
+std::string_view last_word(std::string_view text);
 
 }  // namespace sluice::jinja

@@ -60,6 +60,16 @@ std::vector<Bomb> bombs() {
       {"joined", "{{ range(100000) | join('x' * 1000000) }}"},
       {"searched", "{% set a = 'a' * 4000000 %}{% set b = 'a' * 2000000 ~ 'b' %}" + loop +
                        "{{ a.find(b) }}{{ a.count(b) }}{{ b in a }}{{ a.rfind(b) }}" + end},
+      {"tags", "{% set a = '<' * 4000000 %}" + loop + "{{ a | striptags | length }}" + end},
+      {"comments", "{% set a = '<!--' * 1000000 %}" + loop + "{{ a | striptags | length }}" + end},
+      {"blank",
+       "{% set a = ' ' * 4000000 %}" + loop + loop + "{% set b = a.strip() %}" + end + end},
+      {"windows", "{% set a = 'x' * 4000000 %}" + loop + loop +
+                      "{% set b = a.startswith('y', 4000000) %}" + end + end},
+      {"arguments", "{% set a = 'x' * 4000000 %}" + loop + loop +
+                        "{% set b = 'y'.removeprefix(a) %}" + end + end},
+      {"cut",
+       "{% set a = 'x' * 4000000 %}" + loop + loop + "{% set b = a | truncate(9) %}" + end + end},
       {"stripped", "{% set a = 'a' * 4000000 %}" + loop + "{{ a.strip(a) | length }}" + end},
       {"compared", "{% set a = 'a' * 8000000 %}{% set b = 'a' * 8000000 %}" + loop +
                        "{{ a == b }}{{ a < b }}{{ {a: 1}[b] }}" + end},
