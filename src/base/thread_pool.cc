@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
-#include <string>
+#include <optional>
 #include <utility>
 
+#include "src/base/cpu_quota.h"
 #include "src/base/thread.h"
 
 namespace sluice {
@@ -166,14 +166,9 @@ void ThreadPool::take_chunks(const Job& job, int worker) {
 }
 
 int usable_threads() {
-  int cpus = static_cast<int>(usable_cpus().size());
-  // cgroup v2: "max 100000" or "150000 100000" (microseconds of CPU per period).
-  std::string quota;
-  double period = 0;
-  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && quota != "max" && period > 0) {
-    cpus = std::min(cpus, static_cast<int>(std::ceil(std::stod(quota) / period)));
-  }
-  return std::max(cpus, 1);
+  double cpus = static_cast<double>(usable_cpus().size());
+  if (const std::optional<double> quota = cpu_quota()) cpus = std::min(cpus, std::ceil(*quota));
+  return std::max(static_cast<int>(cpus), 1);
 }
 
 }  // namespace sluice
