@@ -28,11 +28,17 @@ bool matches_any(const std::string& file, const auto& patterns) {
   });
 }
 
-bool is_inside(const std::string& file) {
-  const std::filesystem::path path(file);
-  return !file.empty() && file.find('\0') == std::string::npos && path.is_relative() &&
-         std::ranges::none_of(
-             path, [](const std::filesystem::path& part) { return part == ".." || part == "."; });
+bool is_inside(const std::filesystem::path& file) {
+  return file.has_filename() && file.native().find('\0') == std::string::npos &&
+         file.is_relative() && std::ranges::none_of(file, [](const std::filesystem::path& part) {
+           return part == ".." || part == ".";
+         });
+}
+
+bool is_too_long(const std::filesystem::path& file) {
+  constexpr size_t kMostName = 255;  // bytes, on every file system
+  return std::ranges::any_of(
+      file, [](const std::filesystem::path& part) { return part.native().size() > kMostName; });
 }
 
 bool is_hash(const std::string& text, size_t digits) {
@@ -45,6 +51,9 @@ HubFile parse_file(const Json& sibling, const std::string& where) {
   const JsonFields fields(sibling, where + ": siblings");
   HubFile file;
   file.file = fields.string("rfilename");
+  if (is_too_long(file.file))
+    fail(ErrorKind::refused, "{}: {}... is longer than names of files can be", where,
+         file.file.substr(0, 40));
   if (!is_inside(file.file))
     fail(ErrorKind::refused, "{}: {} lies outside of the repository", where, file.file);
   file.bytes = static_cast<uint64_t>(fields.integer("size", 0, kMostBytes));
