@@ -21,13 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "models--";
 
-// The value of an environment variable as a path, "~" as the home directory; empty: it is not set.
-fs::path path_of(const char* variable) {
-  const std::string_view text = environment(variable), home = environment("HOME");
-  if (home.empty() || !(text == "~" || text.starts_with("~/"))) return text;
-  return fs::path(home) / text.substr(std::min<size_t>(2, text.size()));
-}
-
 // Names of a snapshot's files, relative to it, that lead to contents.
 std::vector<std::string> files_of(const fs::path& snapshot) {
   std::vector<std::string> files;
@@ -191,13 +184,19 @@ fs::path in_snapshot(const CachedModel& model, ModelParts parts, io::OutsideLink
 
 }  // namespace
 
+fs::path hub_home() {
+  if (fs::path home = environment_path("HF_HOME"); !home.empty()) return home;
+  if (fs::path cache = environment_path("XDG_CACHE_HOME"); !cache.empty())
+    return cache / "huggingface";
+  if (fs::path home = environment_path("HOME"); !home.empty()) return home / ".cache/huggingface";
+  return {};
+}
+
 fs::path hub_cache() {
   for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
-    if (fs::path path = path_of(variable); !path.empty()) return path;
-  if (fs::path home = path_of("HF_HOME"); !home.empty()) return home / "hub";
-  if (fs::path cache = path_of("XDG_CACHE_HOME"); !cache.empty()) return cache / "huggingface/hub";
-  if (fs::path home = path_of("HOME"); !home.empty()) return home / ".cache/huggingface/hub";
-  return {};
+    if (fs::path path = environment_path(variable); !path.empty()) return path;
+  const fs::path home = hub_home();
+  return home.empty() ? home : home / "hub";
 }
 
 fs::path cached_repository(const fs::path& cache, const HubName& name) {

@@ -18,8 +18,10 @@
 
 namespace sluice {
 
-// $HF_HUB_CACHE, or $HF_HOME/hub, or $XDG_CACHE_HOME/huggingface/hub, or ~/.cache/huggingface/hub;
-// empty where the environment has none of them.
+// $HF_HOME, or $XDG_CACHE_HOME/huggingface, or ~/.cache/huggingface; empty where the environment
+// has none of them.
+std::filesystem::path hub_home();
+// $HF_HUB_CACHE, or "hub" in hub_home(); empty where the environment has neither.
 std::filesystem::path hub_cache();
 
 // A repository in the cache.

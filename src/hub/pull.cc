@@ -16,6 +16,7 @@
 #include "src/base/environment.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/strings.h"
 #include "src/base/units.h"
 #include "src/hub/http.h"
 #include "src/hub/listing.h"
@@ -302,16 +303,17 @@ std::string hub_endpoint() {
 std::optional<std::string> hub_token() {
   constexpr uint64_t kMostBytes = 4096;
   for (const char* variable : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    const std::string_view token = environment(variable);
+    const std::string_view token = trim(environment(variable));
     if (!token.empty()) return std::string(token);
   }
-  const fs::path path = environment("HF_TOKEN_PATH");
-  const fs::path file = path.empty() ? hub_cache().parent_path() / "token" : path;
+  const fs::path path = environment_path("HF_TOKEN_PATH"), home = hub_home();
+  if (path.empty() && home.empty()) return std::nullopt;
+  const fs::path file = path.empty() ? home / "token" : path;
   std::error_code fault;
   if (!fs::is_regular_file(file, fault)) return std::nullopt;
-  std::string token = io::read_small_file(file, kMostBytes);
-  std::erase_if(token, [](char c) { return c == '\n' || c == '\r' || c == ' '; });
-  return token.empty() ? std::nullopt : std::optional(token);
+  const std::string text = io::read_small_file(file, kMostBytes);
+  const std::string_view token = trim(text);
+  return token.empty() ? std::nullopt : std::optional<std::string>(token);
 }
 
 CachedModel pull(const PullOptions& options, PullProgress& progress, const std::stop_token& stop) {

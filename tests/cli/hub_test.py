@@ -244,8 +244,14 @@ class HubTest(Case):
         self.assertEqual(result.returncode, 3)
         self.assertIn("404", result.stderr)
         self.assertEqual(self.pull().returncode, 0)
-        self.assertEqual(hub.strangers, [], "the token went to another host")
         self.call("rm", "acme/tiny")
+        # What huggingface-cli has stored, wherever the models are.
+        del self.environment["HF_TOKEN"]
+        (self.home / "token").write_text("secret\n")
+        self.environment["HF_HUB_CACHE"] = str(self.path / "models")
+        self.assertEqual(self.pull().returncode, 0)
+        del self.environment["HF_HUB_CACHE"]
+        self.assertEqual(hub.strangers, [], "the token went to another host")
         self.hub(faults=["other bytes", "other bytes"])
         result = self.pull("acme/tiny", "--connections", "1")
         self.assertEqual(result.returncode, 1)
