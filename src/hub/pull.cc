@@ -70,7 +70,7 @@ class Blob {
  public:
   // Waits while another process fetches the same.
   Blob(const fs::path& repository, const HubFile& file, const std::stop_token& stop)
-      : file_(file), path_(repository / "blobs" / file.hash) {
+      : file_(file), path_(repository / "blobs" / file.hash), stop_(stop) {
     const fs::path locks = repository.parent_path() / ".locks" / repository.filename();
     fs::create_directories(locks);
     lock_ = open(locks / (file.hash + ".lock"), O_RDWR | O_CREAT | O_CLOEXEC);
@@ -86,7 +86,8 @@ class Blob {
   bool is_here() const { return fs::exists(path_) && fs::file_size(path_) == file_.bytes; }
   uint64_t bytes() const { return bytes_; }
 
-  // Goes on after the first `kept` bytes, which are read for the digest.
+  // Goes on after the first `kept` bytes, which are read for the digest. Throws where the stop is
+  // asked for.
   void begin_again(uint64_t kept) {
     digest_ = std::make_unique<Digest>(file_.kind, file_.bytes);
     bytes_ = kept <= file_.bytes ? kept : 0;
@@ -94,6 +95,7 @@ class Blob {
       fail_errno(errno, "{}", part().string());
     std::vector<char> buffer(1 * MiB);
     for (uint64_t at = 0; at < bytes_;) {
+      if (stop_.stop_requested()) fail_interrupted();
       const std::span<char> piece(buffer.data(), std::min<uint64_t>(buffer.size(), bytes_ - at));
       io::read_exactly(fd_, part(), at, piece);
       digest_->add(piece);
@@ -139,6 +141,7 @@ class Blob {
 
   const HubFile& file_;
   fs::path path_;
+  std::stop_token stop_;
   io::Fd lock_, fd_;
   std::unique_ptr<Digest> digest_;
   uint64_t bytes_ = 0;
