@@ -160,11 +160,12 @@ fs::path in_snapshot(const CachedModel& model, ModelParts parts, io::OutsideLink
   const bool plain =
       choices.empty() || (fs::exists(model.snapshot / "config.json") && name.tag.empty());
   if (plain && name.tag.empty() && parts == ModelParts::without_weights) return model.snapshot;
-  if (!model.fault.empty()) fail(ErrorKind::refused, "{}: {}", name.text(), model.fault);
+  // The index of other weights says nothing of a GGUF file.
+  if (plain && !model.fault.empty()) fail(ErrorKind::refused, "{}: {}", name.text(), model.fault);
   if (choices.empty() && !name.tag.empty())
     fail(ErrorKind::refused, "{}: {} has no GGUF files to choose from; leave :{} out", name.text(),
          name.repository(), name.tag);
-  if (!model.missing.empty())
+  if (plain && !model.missing.empty())
     fail(ErrorKind::refused,
          "{}: {} of its weight files are not here ({}, ...); fetch the rest with: sluice pull {}",
          name.text(), model.missing.size(), model.missing.front(), name.text());
@@ -253,11 +254,12 @@ uint64_t remove_cached(const fs::path& cache, const HubName& name) {
 }
 
 fs::path find_model(const std::string& text, io::OutsideLinks links, ModelParts parts) {
-  const fs::path path = text;
+  const fs::path path = text, normal = path.lexically_normal();
+  const fs::path repository = normal.has_filename() ? normal : normal.parent_path();
   std::error_code fault;
-  if (const auto name = name_of(path.lexically_normal().has_filename() ? path : path.parent_path());
-      name && fs::is_directory(path / "snapshots", fault)) {
-    if (auto model = find_cached(path.lexically_normal().parent_path(), *name, links))
+  if (const auto name = name_of(repository);
+      name && fs::is_directory(repository / "snapshots", fault)) {
+    if (auto model = find_cached(repository.parent_path(), *name, links))
       return in_snapshot(*model, parts, links);
   }
   if (fs::exists(path, fault)) return in_directory(path, links);

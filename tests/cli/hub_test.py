@@ -68,7 +68,8 @@ class HubTest(Case):
         self.assertEqual(len(hub.requests), asked, "what is here was fetched again")
 
         want = sluice("run", DEMO, "-p", "Anne", "-n", "4", "--quiet").stdout
-        for name in ("acme/tiny", "acme/tiny@main", f"acme/tiny@{COMMIT}", "hf.co/acme/tiny", self.repository):
+        for name in ("acme/tiny", "acme/tiny@main", f"acme/tiny@{COMMIT}", "hf.co/acme/tiny", self.repository,
+                     f"{self.repository}/"):
             result = self.call("run", name, "-p", "Anne", "-n", "4", "--quiet")
             self.assertEqual((result.stdout, result.returncode), (want, 0), f"{name}: {result.stderr}")
         listed = json.loads(self.call("list", "--json").stdout)["models"]
@@ -287,6 +288,11 @@ class HubTest(Case):
         result = self.pull("acme/tiny:Q2_K")
         self.assertEqual(result.returncode, 3)
         self.assertIn("acme/tiny:Q8_0", result.stderr)
+        # An index of other weights is none of the file's.
+        index = self.repository / "snapshots" / COMMIT / "model.safetensors.index.json"
+        for text in (FILES[index.name], b"{"):
+            index.write_bytes(text)
+            self.assertIn("tiny-Q8_0.gguf: ", self.call("plan", "acme/tiny:Q8_0").stderr)
 
     def test_a_directory_of_gguf_files_is_one_of_them(self):
         for name in ("tiny-Q8_0.gguf", "tiny-BF16.gguf", "mmproj-F16.gguf"):
