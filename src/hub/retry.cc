@@ -27,7 +27,9 @@ std::chrono::seconds pause_before(int tries, int64_t retry_after) {
 }
 
 std::string fault_of(const HttpResult& result) {
-  return result.fault.empty() ? fmt::format("status {}", result.status) : result.fault;
+  // The body of such an answer is not read, which the library calls a fault of its own.
+  const bool refused = result.status >= 400;
+  return result.fault.empty() || refused ? fmt::format("status {}", result.status) : result.fault;
 }
 
 }  // namespace sluice

@@ -94,7 +94,7 @@ def handler_of(hub):
             hub.requests.append((name, asked))
             fault = hub.faults.pop(0) if hub.faults and hub.is_large(name) else None
             if isinstance(fault, int):
-                return self.give(fault, Retry_After="0")
+                return self.give(fault, b"a page", Retry_After="0")
             if asked and hub.ranges:
                 begin = int(asked.removeprefix("bytes=").removesuffix("-"))
                 if begin >= len(data):

@@ -187,6 +187,8 @@ class HubTest(Case):
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.expect_whole()
                 self.call("rm", "acme/tiny")
+        self.hub(faults=[500])
+        self.assertRegex(self.call("pull", "acme/tiny").stderr, r"model-\S+: status 500; trying again\n")
 
     def test_a_transfer_goes_on_where_it_was_cut(self):
         hub = self.hub(faults=["reset"])
