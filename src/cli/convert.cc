@@ -40,6 +40,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
 constexpr uint64_t kMostConfigBytes = 16 * MiB;
+constexpr uint64_t kPage = 4096;  // buffers take whole ones
 
 io::ModelDirectory directory_of(const ConvertOptions& o) {
   return {o.model_path, o.outside_links()};
@@ -117,11 +118,14 @@ Buffer writing_memory(const ConvertOptions& o, uint64_t least, Ledger& ledger,
   map_program_code();
   malloc_trim(0);  // returns to the system what planning freed
   const uint64_t taken = process_rss(), beside = taken + kernel_bytes(taken);
-  const uint64_t left = budget - std::min(budget, beside);
+  const uint64_t left = round_down(budget - std::min(budget, beside), kPage);
+  least = Buffer::charged_bytes(least);
   if (left < least)
     fail(ErrorKind::no_fit,
-         "{}: writing it takes {} of memory, and {} are left of the budget of {}; raise --memory",
-         o.model, format_size(least), format_size(left), format_size(budget));
+         "{}: the budget of {} is too small; the smallest budget that works is --memory {}MiB "
+         "(writing it takes {}, the process itself {})",
+         o.model, format_size(budget), ceil_div(static_cast<int64_t>(beside + least + MiB), MiB),
+         format_size(least), format_size(beside));
   process = ledger.lease(Place::host, Use::runtime, "process", beside);
   return {ledger, Use::staging, "rows",
           std::clamp(left, least, std::max(least, CheckpointWriter::kMostMemory)),

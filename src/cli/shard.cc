@@ -31,6 +31,17 @@ constexpr size_t kBlock = 8 * MiB;  // read and written at a time
 constexpr const char* kConfig = "config.json";
 constexpr uint64_t kMostConfigBytes = 16 * MiB;
 
+Checkpoint part_of(const ShardOptions& o, int rank) {
+  const Rank of{rank, o.tensor_parallel_size};
+  return Checkpoint({o.model_path, {}, o.outside_links()}, true, of, false, {});
+}
+
+// Two runs with the same one write the same files: what one that was killed has left is written
+// over.
+std::string request_of(const ShardOptions& o) {
+  return fmt::format("shard {} {}", o.tensor_parallel_size, part_of(o, 0).index().identity());
+}
+
 void run(const ShardOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   const bool is_gguf = io::is_gguf(o.model_path);
@@ -46,9 +57,9 @@ void run(const ShardOptions& o, const std::stop_token& stop) {
   std::vector<OtherFile> others;
   if (!is_gguf) others = other_files(directory);
   try {
-    OutputDirectory out(o.out, o.model_path, {});
+    OutputDirectory out(o.out, o.model_path, request_of(o));
     for (int r = 0; r < ranks; ++r) {
-      Checkpoint checkpoint({o.model_path, {}, o.outside_links()}, true, {r, ranks}, false, {});
+      Checkpoint checkpoint = part_of(o, r);
       write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr,
                           out.path() / sharded_state_file(r, is_gguf), block.bytes(), stop);
       log::info("rank {} of {} is written", r, ranks);

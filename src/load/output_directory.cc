@@ -47,6 +47,13 @@ bool is_empty_directory(const fs::path& path) {
   return fs::is_directory(path, error) && fs::is_empty(path, error) && !error;
 }
 
+// Returns whether there is nothing, or the state that a process was about to write at its start.
+bool has_no_files(const fs::path& part) {
+  return std::ranges::all_of(fs::directory_iterator(part), [](const fs::directory_entry& entry) {
+    return entry.path().filename() == std::string(kState) + ".part";
+  });
+}
+
 bool is_mount_point(const fs::path& path) {
   struct stat own{};
   struct stat above{};
@@ -153,7 +160,7 @@ OutputDirectory::OutputDirectory(const fs::path& directory, const fs::path& mode
       if (finished_.is_object()) return;
     }
   }
-  if (!is_empty_directory(part_))
+  if (!has_no_files(part_))
     fail(ErrorKind::refused, "{}: another request has left it unfinished; remove it",
          io::printable(part_.string()));
   if (!request_.empty()) save();

@@ -2,6 +2,7 @@
 
 import array
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -263,7 +264,7 @@ class ConvertTest(Case):
                 (3, "config.json", ("convert", self.path, out)),
                 (3, "DeepSeek-OCR", ("convert", SOURCE / "tests/data/gguf/deepseek.ocr.gguf", out)),
                 (2, "--dtype", ("convert", model, out, "--dtype", "float64")),
-                (4, "raise --memory", ("quantize", model, out, "--quantization", "fp8", "--memory", "10M"))]:
+                (4, "the smallest budget that works is --memory", ("quantize", model, out, "--quantization", "fp8", "--memory", "10M"))]:
             self.assert_fails(status, mention, *words)
             self.assertFalse(out.exists() or (self.path / "OUT.part").exists(), words)
 
@@ -382,6 +383,48 @@ class ConvertTest(Case):
             model = next(model.glob("*.gguf"), model)
             out, _ = self.write("convert", model, name, "--dtype", "float32")
             self.assert_close(logits(model, self.path), logits(out, self.path), 1e-4)
+
+    @unittest.skipIf(SANITIZED, "sanitizers have memory of their own")
+    def test_every_budget_from_the_named_one_on_works(self):
+        model, out = self.model(), self.path / "OUT"
+        for words in (("quantize", model, out, "--quantization", "fp8"), ("convert", model, out, "--dtype", "float32"),
+                      ("convert", model, out, "--format", "gguf")):
+            refused = sluice(*words, "--memory", "10M")
+            named = int(re.search(r"--memory (\d+)MiB", refused.stderr)[1]) * MIB
+            written = []
+            for budget in (named, named + 1_234_567, 2 * named, 1 << 30):
+                with self.subTest(words=words, budget=budget):
+                    result, peak = sluice_and_peak(*words, "--memory", budget, "--quiet")
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    self.assertLessEqual(peak, budget)
+                    written.append(read_folder(out))
+                    self.assertEqual(written[-1], written[0])
+                    shutil.rmtree(out)
+
+    def test_a_run_that_was_killed_is_no_obstacle(self):
+        model, out, part = self.model(num_hidden_layers=4), self.path / "OUT", self.path / "OUT.part"
+        for words in (("quantize", model, out, "--quantization", "fp8"), ("convert", model, out, "--format", "gguf"),
+                      ("shard", model, "--out", out, "--tensor-parallel-size", 2)):
+            self.assertEqual(sluice(*words).returncode, 0)
+            expected = read_folder(out)
+            shutil.rmtree(out)
+            for early in (True, False):
+                with self.subTest(words=words, early=early):
+                    if early:  # while it wrote down what it was to do
+                        part.mkdir()
+                        (part / "unfinished.json.part").write_text('{"fin')
+                    else:
+                        process = subprocess.Popen([SLUICE, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                        while process.poll() is None and not (part / "unfinished.json").exists():
+                            pass
+                        process.kill()
+                        process.wait()
+                        shutil.rmtree(out, ignore_errors=True)  # it may have been faster
+                    result = sluice(*words)
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    self.assertEqual(read_folder(out), expected)
+                    self.assertFalse(part.exists())
+                    shutil.rmtree(out)
 
     @unittest.skipIf(SANITIZED, "sanitizers have memory of their own")
     def test_memory_does_not_grow_with_the_model(self):
