@@ -13,16 +13,6 @@
 
 namespace sluice {
 
-namespace {
-
-// Returns the name of what a rank has, where it is not a part of each matrix.
-std::string part_of(const CausalLM& root, const ModelOptions& options) {
-  if (root.stage().count() == 1) return options.expert_parallel ? "experts" : "";
-  return fmt::format("layers {}+{}", root.layers().begin, root.layers().count);
-}
-
-}  // namespace
-
 LoadedModel::LoadedModel(Planner& planner, std::shared_ptr<const Placed> placed,
                          std::stop_token stop, LoadProgress* progress)
     : planner_(planner),
@@ -43,14 +33,11 @@ void LoadedModel::fill(const std::stop_token& stop, LoadProgress* progress) {
   MachineRates& rates = planner_.rates();
   std::optional<LoadingRanks> ranks;  // an error on the way is told to the others
   if (planner_.tensor_group().rank().size > 1) ranks.emplace(planner_.tensor_group());
-  std::filesystem::path checkpoint = std::filesystem::canonical(asked.model);
-  const SpillKey key{std::move(checkpoint), asked.quantize.name(), planner_.tensor_group().rank(),
-                     part_of(*planner_.checkpoint().model().root, asked)};
   const FillOptions options{.reader = asked.reader,
                             .read = rates.read_shape().shape,
                             .try_shapes = rates.tries_shapes(),
                             .spill = asked.spill,
-                            .spill_key = key,
+                            .spill_key = planner_.spill_key(asked.quantize),
                             .max_quant_error = asked.max_quant_error,
                             .scheduler_slice = asked.scheduler_slice,
                             .touch = asked.touch,

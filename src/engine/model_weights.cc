@@ -79,16 +79,18 @@ void ModelWeights::fill_all(const FillOptions& options, LoadProgress& progress) 
   if (options.max_quant_error) enforce_quant_error(report_, *options.max_quant_error);
 }
 
-// Writes it in memory that the load or the run need later, as far as matrices have use for it.
+// Writes it in memory that the load or the run need later, as far as matrices have use for it: in
+// whole pages of it.
 void ModelWeights::write_needed_spill() {
+  constexpr uint64_t kPage = 4096;
   const ReadPlan& plan = *placed_->read;
   uint64_t most = 0;
   for (const ParamPlan& p : plan.params) most = std::max(most, p.storage);
   const uint64_t useful = 4 * (most + MiB);
-  Buffer memory(
-      ledger_, Use::staging, "spill cache",
-      std::min(placed_->memory.room_to_write(), std::max(placed_->memory.spill_writing, useful)),
-      Buffer::Touch::lazily);
+  Buffer memory(ledger_, Use::staging, "spill cache",
+                std::min(round_down(placed_->memory.room_to_write(), kPage),
+                         std::max(placed_->memory.spill_writing, useful)),
+                Buffer::Touch::lazily);
   write_spill({plan, *index_, load_options(), memory.bytes(), stop_});
 }
 

@@ -248,6 +248,31 @@ ReadPlan& Planner::laid_out(const QuantizeRequest& quantize, Origin origin) {
   return laid_out_->plan;
 }
 
+SpillKey Planner::spill_key(const QuantizeRequest& quantize) const {
+  const CausalLM& root = *checkpoint_.model().root;
+  SpillKey key{std::filesystem::canonical(options_.model), quantize.name(), tensor_group().rank()};
+  if (root.stage().count() > 1)
+    key.part = fmt::format("layers {}+{}", root.layers().begin, root.layers().count);
+  else if (options_.expert_parallel)
+    key.part = "experts";
+  return key;
+}
+
+Origin Planner::streamed_origin(const QuantizeRequest& quantize) {
+  if (!can_spill_) return Origin::checkpoint;
+  if (!spill_room_ || spill_room_->first != quantize) {
+    const ReadPlan& plan = laid_out(quantize, Origin::spill);
+    const bool has_room =
+        Spill::has_room(plan, checkpoint_.index(), spill_key(quantize), options_.spill);
+    spill_room_ = {quantize, has_room};
+    if (!has_room)
+      log::debug(
+          "no spill directory has room for {} of weights that cannot be streamed as they are",
+          format_size(needed_file_bytes(plan)));
+  }
+  return spill_room_->second ? Origin::spill : Origin::checkpoint;
+}
+
 // Adds the peak of laying out.
 RunShape Planner::counted(RunShape shape) const {
   shape.start_peak = std::max(shape.start_peak, start_peak());
@@ -263,7 +288,7 @@ MemoryPlan Planner::plan_within(const RunShape& shape, uint64_t budget,
     auto plan = try_place(root, resident, counted(shape), budget, process_bytes());
     if (plan) return *std::move(plan);
   }
-  ReadPlan& all = laid_out(quantize, streamed_origin());
+  ReadPlan& all = laid_out(quantize, streamed_origin(quantize));
   return sluice::place(root, all, counted(shape), budget, process_bytes());
 }
 
@@ -291,7 +316,7 @@ bool Planner::can_be_resident(const RunShape& shape) {
 }
 
 MemoryPlan Planner::smallest(const RunShape& shape) {
-  ReadPlan& all = laid_out(options_.quantize, streamed_origin());
+  ReadPlan& all = laid_out(options_.quantize, streamed_origin(options_.quantize));
   return smallest_plan(*checkpoint_.model().root, all, counted(shape), process_bytes());
 }
 

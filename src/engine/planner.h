@@ -65,6 +65,8 @@ class Planner {
   }
   // Memory that reading the headers took, at most [bytes].
   uint64_t headers_bytes() const { return headers_bytes_; }
+  // Identifies its weights in a spill cache.
+  SpillKey spill_key(const QuantizeRequest& quantize) const;
 
   RunShape run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
                      int64_t sequences = 1) const;
@@ -126,7 +128,7 @@ class Planner {
   // A request, with what this planner takes of its own beside it.
   RunShape counted(RunShape shape) const;
   // Returns the origin of the plans that stream the most.
-  Origin streamed_origin() const { return can_spill_ ? Origin::spill : Origin::checkpoint; }
+  Origin streamed_origin(const QuantizeRequest& quantize);
   RateSetting rate_setting() const;
 
   ModelOptions options_;
@@ -139,7 +141,9 @@ class Planner {
   uint64_t rss_before_ = process_rss();
   Checkpoint checkpoint_;
   uint64_t headers_bytes_ = grown();
-  bool can_spill_ = false;    // input-major matrices: there are some, and a directory
+  bool can_spill_ = false;  // input-major matrices: there are some, and a directory
+  // The request that was asked for last, and whether a directory has room for its copy of them.
+  std::optional<std::pair<QuantizeRequest, bool>> spill_room_;
   uint64_t spill_bytes_ = 0;  // limit of the spill directory
   MachineRates rates_;
   double link_cost_ = 0, host_cost_ = 0;  // RunShape::link_cost and host_cost

@@ -11,7 +11,6 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
-#include "src/load/spill_directory.h"
 
 namespace sluice {
 namespace {
@@ -34,6 +33,13 @@ std::string file_name(const SpillKey& key, const ReadPlan& plan) {
   std::string scheme = key.scheme.find('=') == std::string::npos ? key.scheme : "rules";
   if (scheme.empty()) scheme = "none";
   return fmt::format("{}-{}-{}.spill", model, scheme, identity.digits().substr(0, 16));
+}
+
+std::string fingerprint_of(const SpillKey& key, const io::CheckpointIndex& checkpoint) {
+  TextChecksum text;
+  text.add(fmt::format("{} {}\n", key.scheme, part_name(key)));
+  text.add(checkpoint.identity());
+  return text.digits();
 }
 
 // Returns the sizes that a record claims, where an index with `left` more bytes can have them.
@@ -121,19 +127,17 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
     layout_ = {{}, std::vector<int32_t>(plan.tensors.size(), -1)};
     return;
   }
-  const uint64_t everything = layout_.file_bytes();
   uint64_t room = 0;
   for (const fs::path& directory : options.directories) {
     paths_.push_back(directory / file_name(key, plan));
-    uint64_t limit = spill_limit(directory, options.limit, calls);
-    room = std::max(room, spill_room(paths_.back(), everything, limit, calls).bytes);
+    room = std::max(room, room_at(paths_.back(), layout_).bytes);
   }
   report_.paths = paths_;
   index_ = Buffer(ledger, Use::staging, "spill index", layout_.index_bytes, Buffer::Touch::now);
   lists_ = ledger.lease(Place::host, Use::staging, "spill index", layout_.list_bytes());
   layout_ = spill_layout(plan, room);
   try {
-    fingerprint_ = fingerprint();
+    fingerprint_ = fingerprint_of(key_, checkpoint_);
     if (open_existing()) return;
     begin_filling();
   } catch (const Error& e) {
@@ -143,11 +147,17 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   }
 }
 
-std::string Spill::fingerprint() const {
-  TextChecksum text;
-  text.add(fmt::format("{} {}\n", key_.scheme, part_name(key_)));
-  text.add(checkpoint_.identity());
-  return text.digits();
+bool Spill::has_room(const ReadPlan& plan, const io::CheckpointIndex& index, const SpillKey& key,
+                     const SpillOptions& options, const io::SystemCalls& calls) {
+  const uint64_t needed = needed_file_bytes(plan);
+  return std::ranges::any_of(options.directories, [&](const fs::path& directory) {
+    const fs::path path = directory / file_name(key, plan);
+    const uint64_t limit = spill_limit(directory, options.limit, calls);
+    if (spill_room(path, needed, limit, calls).bytes >= needed) return true;
+    const std::optional<SpillHeader> there = read_spill_header(path);
+    return there && there->fingerprint == fingerprint_of(key, index) &&
+           there->index_offset + there->index_bytes <= limit;
+  });
 }
 
 bool Spill::open_existing() {
@@ -183,7 +193,7 @@ bool Spill::has_what_is_needed(const SpillLayout& layout) const {
 void Spill::begin_again() {
   constexpr int kMost = 3;
   const std::string why = report().outcome;
-  if (++attempts_ > kMost)
+  if (!std::exchange(is_filled_elsewhere_, false) && ++attempts_ > kMost)
     fail(ErrorKind::runtime, "{}: weights cannot be streamed from it: {}", paths_.front().string(),
          why);
   try {
@@ -367,20 +377,27 @@ void Spill::save_index() {
 
 Spill::~Spill() { stop_growing(); }
 
+// Room for all tensors; where there is not enough, for those that the plan needs.
+SpillRoom Spill::room_at(const fs::path& path, const SpillLayout& all) const {
+  const uint64_t limit = spill_limit(path.parent_path(), options_.limit, calls_);
+  SpillRoom room = spill_room(path, all.file_bytes(), limit, calls_);
+  const uint64_t needed = is_needed_ ? needed_file_bytes(plan_) : 0;
+  return room.bytes >= needed ? room : spill_room(path, needed, limit, calls_);
+}
+
 // Bytes that a copy may have.
 uint64_t Spill::make_room(const fs::path& path) const {
   const fs::path directory = path.parent_path();
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) fail_errno(error.value(), "{}: cannot be created", directory.string());
-  uint64_t limit = spill_limit(directory, options_.limit, calls_);
-  const SpillLayout all = spill_layout(plan_);
-  SpillRoom room = spill_room(path, all.file_bytes(), limit, calls_);
+  const SpillRoom room = room_at(path, spill_layout(plan_));
   if (!has_what_is_needed(spill_layout(plan_, room.bytes)))
     fail(ErrorKind::no_fit,
          "{}: weights that are stored with their dimensions exchanged need a copy of {} to be "
-         "streamed from, and there is room for {}: give more memory, or another --spill-dir",
-         directory.string(), format_size(all.file_bytes()), format_size(room.bytes));
+         "streamed from, and there is room for {}: give more memory, a larger --spill-limit, or "
+         "another --spill-dir",
+         directory.string(), format_size(needed_file_bytes(plan_)), format_size(room.bytes));
   if (spill_layout(plan_, room.bytes).tensors.empty())
     fail(ErrorKind::runtime, "{}: there is no room ({})", directory.string(),
          format_size(room.bytes));
@@ -410,17 +427,15 @@ void Spill::begin_filling() {
     try {
       auto fresh = io::NewFile::create(path, layout_.file_bytes(), calls_);
       if (fresh) fresh_.emplace_back(path, std::make_shared<io::NewFile>(std::move(*fresh)));
-      if (!fresh) log::info("another process is filling {}", path.string());
+      if (!fresh && !is_needed_) log::info("another process is filling {}", path.string());
     } catch (const Error& e) {
       why = e;
     }
   }
   if (fresh_.empty() && why) throw *why;
   if (why) log::warning("no copy in the spill cache: {}", why->what());
-  if (fresh_.empty()) {
-    if (is_needed_)
-      fail(ErrorKind::runtime, "{}: another process is writing it; try again when it is done",
-           paths_.front().string());
+  is_filled_elsewhere_ = fresh_.empty();
+  if (is_filled_elsewhere_) {
     report_.outcome = "being filled by another process";
     return;
   }

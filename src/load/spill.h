@@ -29,6 +29,7 @@
 #include "io/reader.h"
 #include "quant/encode.h"
 #include "src/base/error.h"
+#include "src/load/spill_directory.h"
 #include "src/load/spill_header.h"
 #include "src/memory/buffer.h"
 #include "src/memory/ledger.h"
@@ -67,8 +68,8 @@ class Spill {
   };
 
   // Opens the file of an earlier run, or begins a new one. A fault of the cache is a warning, and
-  // turns it off; of one that the plan needs it is an Error: no_fit where there is no room, runtime
-  // where another process writes it. All arguments but `key` outlive it.
+  // turns it off; of one that the plan needs it is an Error: no_fit where there is no room. All
+  // arguments but `key` outlive it.
   Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const SpillKey& key,
         const SpillOptions& options, Ledger& ledger,
         const io::SystemCalls& calls = io::system_calls());
@@ -78,9 +79,15 @@ class Spill {
   bool ready() const { return state() == State::ready; }
   // Returns whether the plan reads something from here that the checkpoint cannot give it.
   bool is_needed() const { return is_needed_; }
+  // Returns whether a directory has room for all that `plan` needs, or a file of an earlier run.
+  static bool has_room(const ReadPlan& plan, const io::CheckpointIndex& index, const SpillKey& key,
+                       const SpillOptions& options,
+                       const io::SystemCalls& calls = io::system_calls());
   // Goes on after the file was turned off: with another process's new one, or with one to be
   // filled. Nothing may use it meanwhile. Error(runtime) where that has been no use before.
   void begin_again();
+  // Returns whether it is off because another process had begun to fill the file.
+  bool is_filled_elsewhere() const { return is_filled_elsewhere_; }
   // Call between passes over a model whose routers choose: what has been encoded until now can be
   // read, though more is missing. By the one thread that uses layout().
   void use_what_is_there();
@@ -144,12 +151,12 @@ class Spill {
   SpillHeader header() const;
   void save_index();
   void begin_filling();
+  SpillRoom room_at(const std::filesystem::path& path, const SpillLayout& all) const;
   uint64_t make_room(const std::filesystem::path& path) const;
   void finish(bool grows);                                    // with mutex_ held
   void drop_fresh(const FreshCopy& copy, const Error& why);   // with mutex_ held
   void turn_off(const std::string& reason, bool damaged);     // with mutex_ held
   bool is_replaced(const std::filesystem::path& path) const;  // with mutex_ held
-  std::string fingerprint() const;
   template <class T>
   T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(index_.data() + offset);
@@ -161,6 +168,7 @@ class Spill {
   SpillOptions options_;
   bool is_needed_;
   int attempts_ = 0;  // to go on
+  bool is_filled_elsewhere_ = false;
   SpillKey key_;
   std::vector<std::filesystem::path> paths_;  // one in each directory
   SpillLayout layout_;

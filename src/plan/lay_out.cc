@@ -459,7 +459,8 @@ void refuse_transposed(const ParamPlan& p, Tier tier) {
   fail(ErrorKind::no_fit,
        "{} cannot be streamed from the checkpoint, which has its dimensions exchanged: leave it in "
        "memory{}",
-       p.param->path, p.table == Table::none ? ", or give a --spill-dir for a packed copy" : "");
+       p.param->path,
+       p.table == Table::none ? ", or give a --spill-dir that has room for a packed copy" : "");
 }
 
 }  // namespace

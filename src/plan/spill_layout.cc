@@ -70,9 +70,9 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t, bool
   return s;
 }
 
-// Bytes of a tensor's planes in the file, each from a page on.
-uint64_t file_bytes(const SpilledTensor& s) {
-  uint64_t sum = 0;
+// Bytes of a tensor in the file: its planes, each from a page on, and its part of the index.
+uint64_t bytes_in_file(SpilledTensor s) {
+  uint64_t sum = s.place_in_index(0);
   for (size_t i = 0; i < s.planes; ++i)
     sum += round_up(s.panels * s.panel_bytes[i], kCodesAlignment);
   return sum;
@@ -91,7 +91,7 @@ std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes, boo
   std::ranges::stable_sort(all, {}, rank);
   uint64_t taken = kSpillHeaderBytes;
   std::erase_if(all, [&](const SpilledTensor& s) {
-    uint64_t bytes = file_bytes(s) + SpilledTensor(s).place_in_index(0);
+    const uint64_t bytes = bytes_in_file(s);
     if (bytes > most_bytes || taken > most_bytes - bytes) return true;
     taken += bytes;
     return false;
@@ -147,6 +147,15 @@ SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
 
 SpillLayout largest_spill_layout(const ReadPlan& plan) {
   return lay_out(plan, chosen(plan, UINT64_MAX, true));
+}
+
+uint64_t needed_file_bytes(const ReadPlan& plan) {
+  uint64_t bytes = kSpillHeaderBytes;
+  for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    if (plan.tensors[t].origin != Origin::spill) continue;
+    if (auto s = spilled_form(plan, t, false)) bytes += bytes_in_file(*s);
+  }
+  return bytes;
 }
 
 std::vector<uint64_t> sweep_bytes_of_units(const ReadPlan& plan, const SpillLayout& spilled,

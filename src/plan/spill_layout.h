@@ -87,6 +87,8 @@ struct SpillLayout {
 SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX);
 // The layout of a plan that streams all matrices: no placement has a larger one.
 SpillLayout largest_spill_layout(const ReadPlan& plan);
+// Bytes of the smallest file that has all that the plan reads from nowhere else (Origin::spill).
+uint64_t needed_file_bytes(const ReadPlan& plan);
 // Names a tensor of a plan in the index: as the checkpoint does, with the part that the plan takes.
 std::string spill_name(const ReadPlan& plan, uint32_t tensor);
 

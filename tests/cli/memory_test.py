@@ -1,6 +1,8 @@
 """--memory decides what stays and what is streamed, never the result."""
 
+import fcntl
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -40,6 +42,58 @@ class MemoryTest(Case):
                 named = refused.stderr.split("the smallest budget that works is --memory ")[1].split("MiB")[0]
                 result = sluice(*verb, "--memory", f"{named}MiB", input="hello\n")
                 self.assertEqual(result.returncode, 0, result.stderr)
+
+    def gptq(self):
+        """A model that is streamed from its packed copy alone: its directory, a command, and that without a budget."""
+        quantization = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True, "desc_act": False}
+        model = write_checkpoint(self.path / "gptq", hidden_size=256, intermediate_size=2048, num_hidden_layers=6,
+                                 quantization_config=quantization)
+        return model, ("run", model, "--token-ids", "1,2,3", "-n", "4", "--ignore-eos")
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_a_plan_knows_whether_there_is_room_for_a_copy_that_it_needs(self):
+        model, run = self.gptq()
+        expected = run_json(*run, "--spill-dir", "none")["logits_hash"]
+        smallest = {}
+        for limit in ("1GiB", "1MiB", "100KiB"):
+            options = ("--spill-dir", self.path / f"spill-{limit}", "--spill-limit", limit)
+            smallest[limit] = run_json("plan", model, "--prompt-tokens", 3, "-n", 4, *options)["smallest"]["memory"]
+            out = run_json(*run, "--memory", smallest[limit], *options)
+            self.assertEqual(out["logits_hash"], expected)
+            memory = out["memory"]
+            self.assertLessEqual(memory["measured_peak"], smallest[limit])
+            self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
+        self.assertLess(smallest["1GiB"], smallest["1MiB"] - (4 << 20))
+        self.assertAlmostEqual(smallest["1MiB"], smallest["100KiB"], delta=1 << 20)
+        self.assert_fails(4, "a --spill-dir that has room", *run, "--place", "layers.*=disk", "--spill-limit", "100KiB",
+                          "--spill-dir", self.path / "spill")
+
+    def test_a_copy_that_another_process_writes_is_waited_for(self):
+        model, run = self.gptq()
+        spill = self.path / "spill"
+        run = (*run, "--place", "layers.*=disk", "--spill-dir", spill)
+        expected = run_json(*run)["logits_hash"]
+        (file,) = spill.iterdir()
+        part = file.with_name(file.name + ".part")
+        for ends in (False, True):  # the other is killed, or this one is interrupted
+            with self.subTest(ends=ends):
+                file.unlink()
+                other = os.open(part, os.O_RDWR | os.O_CREAT)
+                fcntl.flock(other, fcntl.LOCK_EX)
+                with subprocess.Popen([SLUICE, *map(str, run), "--json"], text=True, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE) as process:
+                    while "waiting for it" not in (line := process.stderr.readline()):
+                        self.assertTrue(line)
+                    if ends:
+                        process.send_signal(signal.SIGTERM)
+                    else:
+                        os.close(other)
+                    out, err = process.communicate(timeout=HANGS)
+                if ends:
+                    os.close(other)
+                self.assertEqual(process.returncode, -signal.SIGTERM if ends else 0, err)
+                if not ends:
+                    self.assertEqual(json.loads(out)["logits_hash"], expected)
 
     def test_an_fp8_kv_cache_takes_about_half(self):
         long = ("--prompt-tokens", "500", "-n", "524")  # 64 blocks: whole pages
