@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 
@@ -28,9 +30,12 @@ void refuse_unless_regular(const struct stat& status, const fs::path& path) {
   fail(ErrorKind::refused, "{}: is {}, but must be a regular file", printable(path.string()), what);
 }
 
+// A file that cannot be opened is refused, unless that is no fault of the file.
 [[noreturn]] void refuse_errno(int errno_value, const fs::path& path) {
-  fail(ErrorKind::refused, "{}: cannot be opened: {}", printable(path.string()),
-       errno_text(errno_value));
+  constexpr std::array kNotOfFile{EMFILE, ENFILE, ENOMEM, EIO};
+  const bool is_refused = std::ranges::find(kNotOfFile, errno_value) == kNotOfFile.end();
+  fail(is_refused ? ErrorKind::refused : ErrorKind::runtime, "{}: cannot be opened: {}",
+       printable(path.string()), errno_text(errno_value));
 }
 
 struct stat status_of(const Fd& fd, const fs::path& path) {

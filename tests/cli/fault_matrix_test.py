@@ -215,6 +215,17 @@ class FaultMatrixTest(Case):
                         out.unlink()
                     self.nothing_left()
 
+    def test_few_descriptors(self):
+        if SANITIZED:  # a sanitizer has some of its own
+            return
+        def limits():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+        for descriptors in range(4, 10):
+            for line in ("run MODEL --token-ids 5,6 -n 1", "plan MODEL"):
+                with self.subTest(line=line, descriptors=descriptors):
+                    result = subprocess.run([SLUICE, *self.words(line)], capture_output=True, text=True, timeout=HANGS, preexec_fn=limits)
+                    self.check(result, {0, 1})
+
     def hostile(self, path, kind):
         if path.is_dir() and not path.is_symlink():
             path.rmdir()
