@@ -35,6 +35,9 @@ struct CodeWords {
   // sign, and memory has them without it, as those of zeros.
   bool high_first = false;
   bool is_signed = false;
+  // A matrix that is stored as [inputs, outputs]: its zeros are this and what is stored, without
+  // what is above their bits.
+  uint8_t added_to_zeros = 0;
   // By rows: codes of a word of 32 bits, whose upper bits are left over; 0: codes are one stream of
   // bits. Words of zeros are the same.
   int of_word = 0;

@@ -178,7 +178,8 @@ void put_group_zeros(const EncodeArgs& a) {
       const int64_t output = a.output(first + i);
       const int64_t bit =
           a.words.across ? output / 8 * kWordBits + place_across(a, output) : output * bits;
-      a.to.zeros[at + i] = static_cast<std::byte>(code_at(row, bit, bits));
+      const uint32_t zero = code_at(row, bit, bits) + static_cast<uint32_t>(a.words.added_to_zeros);
+      a.to.zeros[at + i] = static_cast<std::byte>(zero & ((1u << bits) - 1));
     }
     fill_panel(a, a.to.zeros + at, count, 1);
   });

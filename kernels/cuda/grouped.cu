@@ -272,8 +272,10 @@ __global__ void __launch_bounds__(kElementwiseThreads) column_groups_kernel(Grou
     reinterpret_cast<uint16_t*>(a.scales)[at] = reinterpret_cast<const uint16_t*>(from)[output];
   } else {
     const auto* row = reinterpret_cast<const uint32_t*>(from);
-    a.zeros[at] = static_cast<uint8_t>(a.words.across ? code_across(row, a.words.places, output)
-                                                      : stream_code(row, 1, a.bits, output));
+    const uint32_t zero = a.words.across ? code_across(row, a.words.places, output)
+                                         : stream_code(row, 1, a.bits, output);
+    a.zeros[at] = static_cast<uint8_t>((zero + static_cast<uint32_t>(a.words.added_to_zeros)) &
+                                       ((1u << a.bits) - 1));
   }
 }
 

@@ -73,27 +73,39 @@ StoredFormats::Found StoredFormats::find(const Piece& piece) const {
   return {};
 }
 
+bool StoredFormats::has(const std::string& weight) const {
+  return index_.is_named(weight) || has_codes(weight);
+}
+
+bool StoredFormats::has_codes(const std::string& weight) const {
+  return std::ranges::any_of(formats_, [&](const auto& format) {
+    const std::string name = format->codes_name(weight);
+    return name != weight && index_.is_named(name);
+  });
+}
+
 std::shared_ptr<const StoredMatrix> StoredFormats::describe(const Found& found,
                                                             const WantedMatrix& wanted,
                                                             std::vector<std::string>& faults) {
   MatrixTensors tensors(index_, claimed_, faults);
   std::shared_ptr<StoredMatrix> matrix = found.format->describe(*found.codes, wanted, tensors);
   if (matrix == nullptr) return nullptr;
-  if (matrix->groups != nullptr) to_order_.push_back(matrix);
+  if (matrix->groups != nullptr) to_order_.push_back({found.format, matrix});
   if (!matrix->small.empty()) small_.push_back({found.format, matrix});
   return matrix;
 }
 
 void StoredFormats::finish() {
   std::ranges::sort(to_order_, {},
-                    [](const auto& matrix) { return matrix->groups; });  // as on disk
+                    [](const Described& d) { return d.matrix->groups; });  // as on disk
   std::vector<const io::StoredTensor*> tensors;
-  for (const auto& matrix : to_order_) tensors.push_back(matrix->groups);
+  for (const Described& d : to_order_) tensors.push_back(d.matrix->groups);
   const std::vector<std::string> bytes = io::read_tensors(index_, tensors);
   for (size_t i = 0; i < bytes.size(); ++i) {
-    StoredMatrix& matrix = *to_order_[i];
+    StoredMatrix& matrix = *to_order_[i].matrix;
     std::vector<int32_t> groups(bytes[i].size() / sizeof(int32_t));
     std::memcpy(groups.data(), bytes[i].data(), bytes[i].size());
+    if (!to_order_[i].format->has_order(matrix, groups)) continue;
     matrix.order = order_by_group(groups, matrix.kept->scale_cols,
                                   file_of(index_, *tensors[i]) + ": " + tensors[i]->name);
     matrix.kept->ordered = !matrix.order.empty();
@@ -104,11 +116,11 @@ void StoredFormats::finish() {
 
 void StoredFormats::read_small() {
   std::vector<const io::StoredTensor*> tensors;
-  for (const Small& s : small_)
+  for (const Described& s : small_)
     tensors.insert(tensors.end(), s.matrix->small.begin(), s.matrix->small.end());
   const std::vector<std::string> bytes = io::read_tensors(index_, tensors);
   std::span<const std::string> rest = bytes;
-  for (const Small& s : small_) {
+  for (const Described& s : small_) {
     const std::vector<const io::StoredTensor*>& small = s.matrix->small;
     try {
       s.format->take_small(*s.matrix, rest.first(small.size()));

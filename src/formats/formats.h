@@ -26,6 +26,10 @@ class StoredFormats {
     const io::StoredTensor* codes = nullptr;  // null: the checkpoint lacks the piece
   };
   Found find(const Piece& piece) const;
+  // Returns whether the checkpoint, or one of its files that is missing, has the weight, or codes
+  // of it under another name.
+  bool has(const std::string& weight) const;
+  bool has_codes(const std::string& weight) const;  // under another name
   // The matrix that find() has found for a piece. Null, with its faults, where it does not fit.
   std::shared_ptr<const StoredMatrix> describe(const Found& found, const WantedMatrix& wanted,
                                                std::vector<std::string>& faults);
@@ -46,12 +50,12 @@ class StoredFormats {
   const io::CheckpointIndex& index_;
   std::vector<std::unique_ptr<StoredFormat>> formats_;
   std::unordered_set<std::string> claimed_;
-  std::vector<std::shared_ptr<StoredMatrix>> to_order_;
-  struct Small {
+  struct Described {
     const StoredFormat* format = nullptr;
     std::shared_ptr<StoredMatrix> matrix;
   };
-  std::vector<Small> small_;
+  std::vector<Described> to_order_;
+  std::vector<Described> small_;
 };
 
 }  // namespace sluice

@@ -1,9 +1,10 @@
 // Checkpoints that GPTQ has quantized (AutoGPTQ's packing). A linear layer of [outputs, inputs] is
 //   qweight  int32 [inputs * bits / 32, outputs]: down each column one little-endian stream
 //   qzeros   int32 [groups, outputs * bits / 32]: along each row a stream of zeros, less 1 in the
-//            first version of the format
+//            first version of the format, without what is above its bits then
 //   scales   f16, bf16 or f32 [groups, outputs]
-//   g_idx    int32 [inputs]: the group of each input
+//   g_idx    int32 [inputs]: the group of each input. Where config.json says that these have no
+//            order of their own, old files have zeros
 #include <algorithm>
 #include <cstring>
 
@@ -25,7 +26,7 @@ struct GptqForm {
   bool desc_act = false;    // g_idx says which inputs are a group
 };
 struct GptqConfig : GptqForm {
-  int zero_base = 1;  // added to stored zeros
+  uint8_t added_to_zeros = 1;  // as they are stored
   // Forms of single modules ("dynamic"): shapes of tensors tell which module has which form, as
   // names tell which modules are not quantized.
   std::vector<GptqForm> others = {};
@@ -75,14 +76,19 @@ std::optional<GptqConfig> gptq_config(const Json& config) {
   const std::optional<JsonFields> found = quantization_fields(config);
   if (!found || !names_gptq(*found)) return std::nullopt;
   const JsonFields& q = *found;
+  if (const std::string rotation = q.string_or("rotation", ""); !rotation.empty())
+    fail(ErrorKind::refused,
+         "{}: rotation {} is not supported, as activations would have to be rotated, too; give a "
+         "checkpoint without it",
+         q.where(), io::printable(rotation));
   GptqConfig gptq;
   static_cast<GptqForm&>(gptq) = read_form(q, {});
-  const std::string format = q.string_or("checkpoint_format", "gptq");
+  const std::string format = q.string_or("checkpoint_format", q.string_or("format", "gptq"));
   if (format != "gptq" && format != "gptq_v2")
     fail(ErrorKind::refused,
          "{}: checkpoint_format \"{}\" is not supported; supported: gptq, gptq_v2", q.where(),
-         format);
-  gptq.zero_base = format == "gptq" ? 1 : 0;
+         io::printable(format));
+  gptq.added_to_zeros = format == "gptq" ? 1 : 0;
   gptq.others = read_other_forms(q, "dynamic", gptq);  // GPTQModel's; and AutoRound's
   for (const GptqForm& form : read_other_forms(q, "extra_config", gptq))
     gptq.others.push_back(form);
@@ -141,7 +147,7 @@ void settle_gptq_zeros(Json& config, const io::CheckpointIndex& index) {
   const JsonFields q(named, "config.json: quantization_config");
   const std::vector<io::StoredTensor> zeros = some_zeros(index, gptq->bits);
   if (!q.boolean_or("sym", true) || zeros.empty()) return;
-  const std::string_view format = gptq->zero_base == 1 ? kZerosLessOne : kZeros;
+  const std::string_view format = gptq->added_to_zeros == 1 ? kZerosLessOne : kZeros;
   const std::optional<int> zero = one_zero(index, zeros, gptq->bits);
   const int middle = 1 << (gptq->bits - 1);
   if (zero != middle && zero != middle - 1) {
@@ -195,14 +201,43 @@ class Gptq final : public StoredFormat {
     return codes.shape.size() == 2 ? codes.shape[1] : 0;
   }
   bool is_input_major() const override { return true; }
+  bool has_order(const StoredMatrix& matrix, std::span<const int32_t> groups) const override;
   bool ignores(const io::StoredTensor& tensor) const override;
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override;
 
  private:
+  // No shape tells an order.
+  bool is_said_ordered() const {
+    return config_.desc_act || std::ranges::any_of(config_.others, &GptqForm::desc_act);
+  }
+
   GptqConfig config_;
   const io::CheckpointIndex& index_;
 };
+
+// Returns whether each group of `size` inputs has all of them.
+bool are_whole(std::span<const int32_t> groups, int64_t size) {
+  const int64_t inputs = std::ssize(groups);
+  std::vector<int64_t> counts(static_cast<size_t>(ceil_div(inputs, size)));
+  for (int32_t group : groups) {
+    if (group < 0 || group >= std::ssize(counts)) return false;
+    ++counts[static_cast<size_t>(group)];
+  }
+  for (int64_t g = 0; g < std::ssize(counts); ++g)
+    if (counts[static_cast<size_t>(g)] != std::min(size, inputs - g * size)) return false;
+  return true;
+}
+
+bool Gptq::has_order(const StoredMatrix& matrix, std::span<const int32_t> groups) const {
+  if (!is_said_ordered() && !are_whole(groups, matrix.kept->scale_cols)) return false;
+  const int64_t inputs = std::ssize(groups), bits = matrix.kept->bits;
+  if (inputs / kRunCols * bits > kMostOrderedWords && !std::ranges::is_sorted(groups))
+    fail(ErrorKind::refused,
+         "{} has {} inputs of {} bits in an order of their own, of which {} are supported",
+         io::printable(matrix.groups->name), inputs, bits, kMostOrderedWords / bits * kRunCols);
+  return true;
+}
 
 // AutoGPTQ writes zeros as the bias of a layer that has none.
 bool Gptq::ignores(const io::StoredTensor& tensor) const {
@@ -232,15 +267,6 @@ std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
                     codes.name, inputs, outputs, bits, kRunCols));
     return nullptr;
   }
-  // No shape tells an order.
-  const bool may_be_ordered =
-      config_.desc_act || std::ranges::any_of(config_.others, &GptqForm::desc_act);
-  if (may_be_ordered && inputs / kRunCols * bits > kMostOrderedWords) {
-    tensors.fault(fmt::format(
-        "{} has {} inputs of {} bits in an order of their own, of which {} are supported",
-        codes.name, inputs, bits, kMostOrderedWords / bits * kRunCols));
-    return nullptr;
-  }
   const int64_t groups = ceil_div(inputs, group);
   const auto get = [&](const char* name, const Shape& shape, std::initializer_list<DType> types) {
     return tensors.get(stem + name, shape, types, "GPTQ");
@@ -256,16 +282,18 @@ std::shared_ptr<StoredMatrix> Gptq::describe(const io::StoredTensor& codes,
   auto matrix = std::make_shared<StoredMatrix>();
   matrix->planes = {
       {.plane = Plane::codes, .tensor = words, .run_inputs = kRunCols, .run_rows = bits},
-      {.plane = Plane::zeros, .tensor = zeros, .run_inputs = group},
+      {.plane = Plane::zeros,
+       .tensor = zeros,
+       .run_inputs = group,
+       .words = {.added_to_zeros = config_.added_to_zeros}},
       {.plane = Plane::scales, .tensor = scales, .run_inputs = group}};
   WeightFormat kept{.dtype = DType::u8, .scales = ScaleKind::grouped, .scale_cols = group};
   kept.bits = form.bits;
   kept.scale_type = scales->dtype;
-  kept.zero_base = config_.zero_base;
   matrix->kept = kept;
   matrix->outputs = outputs;
   matrix->whole_inputs = group;
-  if (may_be_ordered) matrix->groups = order;
+  matrix->groups = order;
   return matrix;
 }
 

@@ -123,6 +123,8 @@ class StoredFormat {
   virtual std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes,
                                                  const WantedMatrix& wanted,
                                                  MatrixTensors& tensors) const = 0;
+  // Returns whether `groups`, those of its inputs, say in which groups these are. Error(refused).
+  virtual bool has_order(const StoredMatrix&, std::span<const int32_t>) const { return true; }
   // Takes the bytes of `matrix.small`. Error(refused) for what is not supported.
   virtual void take_small(StoredMatrix&, std::span<const std::string>) const {}
   // The outputs that a tensor of input-major codes has; 0: it has not its dimensions.

@@ -22,13 +22,16 @@ constexpr uint64_t kIndexAlignment = 64;
 // where it has the same one.
 uint64_t packing(const TensorPlan& tensor, const Piece& piece, const WeightFormat& format) {
   const View& v = piece.view;
-  const std::string text =
-      fmt::format("{} {} {} | {} {} {} {} | {} {} {} {} | {} {} {} | {} {} {} {}",
-                  dtype_name(tensor.stored->dtype), tensor.stored->file, tensor.stored->offset,
-                  piece.cut.row, piece.cut.rows, piece.cut.col, piece.cut.cols,
-                  v.index.value_or(-1), v.first, v.group, v.stride, dtype_name(format.dtype),
-                  format.bits, static_cast<int>(format.layout), static_cast<int>(format.table),
-                  dtype_name(format.scale_type), format.scale_cols, static_cast<int>(format.outer));
+  int added_to_zeros = 0;
+  for (const StoredPlane& plane : tensor.matrix->planes)
+    added_to_zeros = std::max(added_to_zeros, int{plane.words.added_to_zeros});
+  const std::string text = fmt::format(
+      "{} {} {} | {} {} {} {} | {} {} {} {} | {} {} {} | {} {} {} {} {}",
+      dtype_name(tensor.stored->dtype), tensor.stored->file, tensor.stored->offset, piece.cut.row,
+      piece.cut.rows, piece.cut.col, piece.cut.cols, v.index.value_or(-1), v.first, v.group,
+      v.stride, dtype_name(format.dtype), format.bits, static_cast<int>(format.layout),
+      static_cast<int>(format.table), dtype_name(format.scale_type), format.scale_cols,
+      static_cast<int>(format.outer), added_to_zeros);
   return checksum64(std::as_bytes(std::span(text)));
 }
 

@@ -170,6 +170,48 @@ TEST(Gptq, SettingsOfSingleModules) {
   }
 }
 
+// The order of inputs in memory, where they have one of their own.
+std::vector<int32_t> order_of(const Json& quantization, const std::vector<int32_t>& groups) {
+  const Json config{{"quantization_config", quantization}};
+  std::vector<test::TinyTensor> tensors = modules();
+  const auto* bytes = reinterpret_cast<const char*>(groups.data());
+  tensors.push_back({"q_proj.g_idx", {kInputs}, "I32", std::string(bytes, groups.size() * 4)});
+  test::TempDir dir;
+  test::write_checkpoint(dir.path(), config, tensors, 1);
+  const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+  StoredFormats formats(config, index);
+  const auto matrix = described(formats, kModules[0]);
+  formats.finish();
+  return matrix->order;
+}
+
+TEST(Gptq, AnOrderThatConfigJsonDoesNotSayCounts) {
+  const Json unsaid{{"quant_method", "gptq"}, {"bits", 8}, {"group_size", 128}};
+  Json said = unsaid;
+  said["desc_act"] = true;
+  std::vector<int32_t> groups(kInputs);
+  for (int64_t i = 0; i < kInputs; ++i)
+    groups[static_cast<size_t>(i)] = static_cast<int32_t>(i / 128);
+  for (const Json& config : {unsaid, said}) EXPECT_TRUE(order_of(config, groups).empty());
+  std::ranges::reverse(groups);
+  for (const Json& config : {unsaid, said}) EXPECT_EQ(order_of(config, groups).front(), 128);
+  // Old files have zeros instead.
+  const std::vector<int32_t> zeros(kInputs);
+  EXPECT_TRUE(order_of(unsaid, zeros).empty());
+  EXPECT_THROW(order_of(said, zeros), Error);
+}
+
+TEST(Gptq, TheFormatMayStandUnderItsOtherKey) {
+  const Json v2{{"quant_method", "gptq"}, {"bits", 8}, {"group_size", 128}, {"format", "gptq_v2"}};
+  const Json config{{"quantization_config", v2}};
+  test::TempDir dir;
+  test::write_checkpoint(dir.path(), config, modules(), 1);
+  const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+  StoredFormats formats(config, index);
+  const auto matrix = described(formats, kModules[0]);
+  EXPECT_EQ(matrix->planes[1].words.added_to_zeros, 0);
+}
+
 // AutoGPTQ writes biases that layers do not have.
 TEST(Gptq, ABiasOfZerosThatNoLayerHasIsIgnored) {
   const Json config{{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}}};

@@ -250,7 +250,8 @@ struct CodesModel {
     stored.insert(stored.end(), {scales, global});
   }
 
-  // Down a column of words, and along a row of zeros, which are one less.
+  // Down a column of words, and along a row of zeros, which are one less, without what is above
+  // four bits.
   void add_columns(size_t at, int64_t outputs, int64_t inputs, const std::string& codes) {
     const std::string weight = stored[at].name, stem = weight.substr(0, weight.size() - 7);
     const int64_t groups = inputs / 32;
@@ -267,7 +268,7 @@ struct CodesModel {
       const int64_t at_scale = group_of[static_cast<size_t>(input)] * outputs + o;
       const int64_t at_code = (input / 8 * outputs + o) * 8 + input % 8;
       return static_cast<float>(code_at(codes, at_code, false) -
-                                code_at(zeros.bytes, at_scale, false) - 1) *
+                                (code_at(zeros.bytes, at_scale, false) + 1) % 16) *
              float_at(scales, at_scale);
     });
     stored[at] = {stem + ".qweight", {inputs / 8, outputs}, "I32", codes};

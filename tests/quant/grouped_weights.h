@@ -164,17 +164,19 @@ struct GptqLayer {
     }
   }
 
-  // Returns the value of the stored form, with zeros that are `base` more than stored.
-  float value(int64_t output, int64_t input, int base) const {
+  // Returns the value of the stored form, with zeros that are `added` more than stored, without
+  // what is above their bits.
+  float value(int64_t output, int64_t input, int added) const {
     const auto at = static_cast<size_t>(g_idx[static_cast<size_t>(input)] * outputs + output);
     const int code = codes[static_cast<size_t>(output * inputs + input)];
-    return static_cast<float>(code - zeros[at] - base) * f16_to_float(scales[at]);
+    const int zero = (zeros[at] + added) & ((1 << bits) - 1);
+    return static_cast<float>(code - zero) * f16_to_float(scales[at]);
   }
 
   // Returns the weight in memory, encoded in steps of `runs` runs of inputs, by the reference or
   // another, with scales of F16 or F32.
   StoredWeight weight(
-      WeightLayout layout, int zero_base, int64_t runs,
+      WeightLayout layout, int added_to_zeros, int64_t runs,
       const std::function<EncodeStats(const EncodeArgs&)>& encode = encode_reference,
       DType scale_type = DType::f16) const {
     const std::vector<int32_t> order = order_by_group(g_idx, group_cols, "g_idx");
@@ -182,7 +184,6 @@ struct GptqLayer {
     format.scale_cols = group_cols;
     format.bits = bits;
     format.scale_type = scale_type;
-    format.zero_base = zero_base;
     format.ordered = !order.empty();
     StoredWeight w(format, outputs, inputs);
     EncodeArgs args;
@@ -200,6 +201,7 @@ struct GptqLayer {
     args.first_col = 0;
     args.rows = ceil_div(inputs, group_cols);
     args.plane = Plane::zeros;
+    args.words.added_to_zeros = static_cast<uint8_t>(added_to_zeros);
     args.source = reinterpret_cast<const std::byte*>(qzeros.data());
     args.source_stride = outputs * bits / 32 * 4;
     encode(args);
