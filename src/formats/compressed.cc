@@ -19,9 +19,24 @@ std::vector<JsonFields> groups_of(const JsonFields& q) {
   return groups;
 }
 
+// Returns whether activations are transformed, too: else transforms are part of the weights.
+bool has_online_transforms(const Json& config) {
+  if (config.empty()) return false;
+  if (!config.is_object() || !config.contains("config_groups")) return true;
+  const auto is_of_weights = [](const Json& args) {
+    constexpr const char* kKey = "location";
+    return args.is_object() && args.contains(kKey) &&
+           (args[kKey] == "weight_input" || args[kKey] == "weight_output");
+  };
+  return !std::ranges::all_of(config["config_groups"], [&](const Json& scheme) {
+    return scheme.is_object() && scheme.contains("apply") && scheme["apply"].is_array() &&
+           std::ranges::all_of(scheme["apply"], is_of_weights);
+  });
+}
+
 // Weights that were rotated need the inverse on activations; sparse ones lack elements.
 void check_plain(const JsonFields& q) {
-  if (q.has("transform_config") && !q.raw("transform_config").empty())
+  if (q.has("transform_config") && has_online_transforms(q.raw("transform_config")))
     fail(ErrorKind::refused,
          "{}: transform_config is not supported: activations would have to be transformed, too; "
          "give a checkpoint without it",
@@ -53,7 +68,13 @@ bool has_compressed_format(const JsonFields& q, std::initializer_list<std::strin
   const auto is_one = [&](const JsonFields& fields) {
     return std::ranges::find(formats, fields.string_or("format", "")) != formats.end();
   };
-  const bool found = is_one(q) || std::ranges::any_of(groups_of(q), is_one);
+  // Groups without a format of their own: shapes and types of tensors tell it.
+  const auto is_any = [&](const JsonFields& group) {
+    return q.string_or("format", "") == "mixed-precision" && !group.has("format");
+  };
+  const std::vector<JsonFields> groups = groups_of(q);
+  const bool found =
+      is_one(q) || std::ranges::any_of(groups, is_one) || std::ranges::any_of(groups, is_any);
   if (found) check_plain(q);
   return found;
 }
@@ -73,6 +94,40 @@ std::vector<int64_t> values_of_weights(const JsonFields& q, const char* key, int
 }
 
 }  // namespace
+
+std::optional<ScaleBlock> scale_block(const Json& structure) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  Json sizes = structure;
+  if (structure.is_string()) {
+    const std::string text = structure.get<std::string>();
+    const size_t at = text.find('x');
+    if (at == std::string::npos) return std::nullopt;
+    sizes = Json::array({Json::parse(text.substr(0, at), nullptr, false),
+                         Json::parse(text.substr(at + 1), nullptr, false)});
+  }
+  const auto is_size = [](const Json& value) {
+    return value.is_number_integer() && value >= 1 && value <= kMost;
+  };
+  if (!sizes.is_array() || sizes.size() != 2 || !std::ranges::all_of(sizes, is_size))
+    return std::nullopt;
+  return ScaleBlock{sizes[0].get<int64_t>(), sizes[1].get<int64_t>()};
+}
+
+std::vector<ScaleBlock> compressed_blocks(const JsonFields& q) {
+  constexpr const char* kKey = "block_structure";
+  std::vector<ScaleBlock> blocks;
+  for (const JsonFields& group : groups_of(q)) {
+    if (!group.has("weights")) continue;
+    const JsonFields weights(group.raw("weights"), group.where() + ": weights");
+    if (!weights.has(kKey)) continue;
+    const std::optional<ScaleBlock> block = scale_block(weights.raw(kKey));
+    if (!block)
+      fail(ErrorKind::refused, "{}: {} must be two numbers, of outputs and inputs", weights.where(),
+           kKey);
+    blocks.push_back(*block);
+  }
+  return blocks;
+}
 
 std::vector<int64_t> compressed_group_sizes(const JsonFields& q) {
   return values_of_weights(q, "group_size", int64_t{1} << 20);

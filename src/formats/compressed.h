@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "quant/format.h"
 #include "src/formats/stored_format.h"
 
 namespace sluice {
@@ -19,6 +21,16 @@ bool has_compressed_format(const JsonFields& quantization,
 // Returns whether compressed-tensors says that weights are plain: a checkpoint may have scales of
 // the KV cache beside them. Error(refused) as above.
 bool has_plain_compressed_weights(const JsonFields& quantization);
+
+// Outputs and inputs that have one scale.
+struct ScaleBlock {
+  int64_t outputs = kScaleBlock;
+  int64_t inputs = kScaleBlock;
+};
+// Two sizes, or text as "128x128"; nullopt: they are none.
+std::optional<ScaleBlock> scale_block(const Json& sizes);
+// The blocks of groups of modules. Error(refused) for what is none.
+std::vector<ScaleBlock> compressed_blocks(const JsonFields& quantization);
 
 // Inputs that share a scale, and sizes of codes, as groups of modules have them.
 std::vector<int64_t> compressed_group_sizes(const JsonFields& quantization);

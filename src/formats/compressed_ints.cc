@@ -10,7 +10,8 @@
 //   of "int-quantized" and "naive-quantized":
 //     weight             I8 [outputs, inputs]
 //     weight_zero_point  I8 [outputs, groups]
-//   of both weight_scale [outputs, groups], or [outputs, 1], or one number: F32, BF16, F16
+//   of both weight_scale [outputs, groups], or [outputs, 1], or one number, or one for each block
+//   of outputs and inputs: F32, BF16, F16
 // An element is (code - zero) * scale. Scales of activations are not read. Modules that are not
 // quantized have their weight itself.
 #include <algorithm>
@@ -31,6 +32,7 @@ struct Ints {
   int bits = 8;
   std::string stem;
   const std::vector<int64_t>& group_sizes;  // that config.json has
+  const std::vector<ScaleBlock>& blocks;    // the same
   int64_t of_word = 0;  // codes of a word whose upper bits are left over; 0: none are
 };
 
@@ -48,15 +50,19 @@ int64_t group_size(const Ints& ints, int64_t inputs, int64_t groups) {
   return found == ints.group_sizes.end() ? 0 : *found;
 }
 
-// The plane of zeros; nullopt with a fault where they do not fit.
+// The plane of zeros beside these scales; nullopt with a fault where they do not fit.
 std::optional<StoredPlane> zeros_of(const Ints& ints, const io::StoredTensor& stored,
-                                    int64_t outputs, int64_t groups, MatrixTensors& tensors) {
+                                    int64_t outputs, const StoredPlane& scales, int64_t groups,
+                                    MatrixTensors& tensors) {
   StoredPlane plane;
   plane.plane = Plane::zeros;
   Shape shape{outputs, groups};
   if (stored.dtype == DType::i8) {
     plane.words.is_signed = true;
-    if (stored.shape.elements() == 1 && groups == 1) {
+    if (scales.row_outputs > 1) {
+      shape = scales.tensor->shape;
+      plane.row_outputs = scales.row_outputs;
+    } else if (stored.shape.elements() == 1 && groups == 1) {
       shape = stored.shape;
       plane.row_outputs = 0;
     }
@@ -78,31 +84,47 @@ std::optional<StoredPlane> zeros_of(const Ints& ints, const io::StoredTensor& st
   return plane;
 }
 
-std::shared_ptr<StoredMatrix> describe_ints(const Ints& ints, const WantedMatrix& wanted,
-                                            MatrixTensors& tensors) {
-  const int64_t inputs = wanted.piece.cols, outputs = wanted.outputs;
+// The plane of scales; its tensor is null, with a fault, where they do not fit.
+StoredPlane scales_of(const Ints& ints, const WantedMatrix& wanted, MatrixTensors& tensors) {
   const std::string name = ints.stem + ".weight_scale";
   const io::StoredTensor* found = tensors.find(name);
   StoredPlane scales;
   scales.plane = Plane::scales;
-  Shape shape{outputs, 1};
+  Shape shape{wanted.outputs, 1};
   if (found != nullptr && found->shape.elements() == 1) {
     shape = found->shape;
     scales.row_outputs = 0;
   } else if (found != nullptr && found->shape.size() == 2) {
-    shape = {outputs, found->shape[1]};
+    shape = {wanted.outputs, found->shape[1]};
+    const auto block = std::ranges::find_if(ints.blocks, [&](const ScaleBlock& b) {
+      return found->shape ==
+             Shape{ceil_div(wanted.outputs, b.outputs), ceil_div(wanted.piece.cols, b.inputs)};
+    });
+    if (block != ints.blocks.end()) {
+      shape = found->shape;
+      scales.row_outputs = block->outputs;
+      scales.group = block->inputs;
+    }
   }
   scales.tensor =
       tensors.get(name, shape, {DType::f32, DType::bf16, DType::f16}, "scales of integers");
+  return scales;
+}
+
+std::shared_ptr<StoredMatrix> describe_ints(const Ints& ints, const WantedMatrix& wanted,
+                                            MatrixTensors& tensors) {
+  const int64_t inputs = wanted.piece.cols, outputs = wanted.outputs;
+  const StoredPlane scales = scales_of(ints, wanted, tensors);
   if (scales.tensor == nullptr) return nullptr;
-  const int64_t groups = scales.row_outputs == 0 ? 1 : shape[1];
-  const int64_t group = group_size(ints, inputs, groups);
+  const int64_t groups = scales.row_outputs == 0 ? 1 : scales.tensor->shape[1];
+  const int64_t group =
+      scales.group > 0 && groups > 1 ? scales.group : group_size(ints, inputs, groups);
   if (!is_group_size(group)) {
     tensors.fault(
         fmt::format("{} has {} groups of {} inputs, which must be as many as a group_size of "
                     "config.json gives, "
                     "of 8, 16 or a multiple of {} inputs",
-                    name, groups, inputs, kRunCols));
+                    scales.tensor->name, groups, inputs, kRunCols));
     return nullptr;
   }
   auto matrix = std::make_shared<StoredMatrix>();
@@ -115,7 +137,7 @@ std::shared_ptr<StoredMatrix> describe_ints(const Ints& ints, const WantedMatrix
   if (zeros == nullptr) {
     kept.zero_base = 1 << (ints.bits - 1);
   } else {
-    const auto plane = zeros_of(ints, *zeros, outputs, groups, tensors);
+    const auto plane = zeros_of(ints, *zeros, outputs, scales, groups, tensors);
     if (!plane) return nullptr;
     matrix->planes.push_back(*plane);
   }
@@ -136,11 +158,18 @@ bool is_whole_matrix(const Piece& piece) {
   return !piece.vector && !piece.view.transposed && !piece.view.index;
 }
 
+// Where its groups have no order of their own each input has -1.
+bool are_ordered(std::span<const int32_t> groups) {
+  return std::ranges::find(groups, -1) == groups.end();
+}
+
 class PackedInts final : public StoredFormat {
  public:
-  PackedInts(std::vector<int64_t> group_sizes, std::vector<int64_t> bits,
-             const io::CheckpointIndex& index)
-      : group_sizes_(std::move(group_sizes)), bits_(std::move(bits)), index_(index) {}
+  PackedInts(const JsonFields& q, std::vector<int64_t> bits, const io::CheckpointIndex& index)
+      : group_sizes_(compressed_group_sizes(q)),
+        bits_(std::move(bits)),
+        blocks_(compressed_blocks(q)),
+        index_(index) {}
 
   std::string codes_name(const std::string& weight) const override {
     return stem_of(weight) + ".weight_packed";
@@ -150,6 +179,9 @@ class PackedInts final : public StoredFormat {
            index_.find(piece.source) == nullptr;
   }
 
+  bool has_order(const StoredMatrix&, std::span<const int32_t> groups) const override {
+    return are_ordered(groups);
+  }
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
     const std::string stem = stem_of(wanted.piece.source);
@@ -157,7 +189,7 @@ class PackedInts final : public StoredFormat {
     plane.tensor = &codes;
     std::optional<Ints> found;
     for (int64_t bits : bits_) {
-      Ints ints{plane, static_cast<int>(bits), stem, group_sizes_};
+      Ints ints{plane, static_cast<int>(bits), stem, group_sizes_, blocks_};
       for (int64_t of_word : {int64_t{0}, 32 / bits}) {
         ints.of_word = 32 % bits != 0 ? of_word : 0;
         const Shape shape{wanted.outputs, words_of(ints, wanted.piece.cols)};
@@ -180,17 +212,22 @@ class PackedInts final : public StoredFormat {
 
  private:
   std::vector<int64_t> group_sizes_, bits_;
+  std::vector<ScaleBlock> blocks_;
   const io::CheckpointIndex& index_;
 };
 
 class EightBitInts final : public StoredFormat {
  public:
-  explicit EightBitInts(std::vector<int64_t> group_sizes) : group_sizes_(std::move(group_sizes)) {}
+  explicit EightBitInts(const JsonFields& q)
+      : group_sizes_(compressed_group_sizes(q)), blocks_(compressed_blocks(q)) {}
 
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
     return is_whole_matrix(piece) && codes.dtype == DType::i8;
   }
 
+  bool has_order(const StoredMatrix&, std::span<const int32_t> groups) const override {
+    return are_ordered(groups);
+  }
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
     if (!fits_shape(codes, wanted, tensors)) return nullptr;
@@ -199,11 +236,12 @@ class EightBitInts final : public StoredFormat {
       if (tensors.find(stem + name) != nullptr) tensors.claim(stem + name);
     StoredPlane plane;
     plane.words.is_signed = true;
-    return describe_ints({plane, 8, stem, group_sizes_}, wanted, tensors);
+    return describe_ints({plane, 8, stem, group_sizes_, blocks_}, wanted, tensors);
   }
 
  private:
   std::vector<int64_t> group_sizes_;
+  std::vector<ScaleBlock> blocks_;
 };
 
 bool names_packed(const JsonFields& q) { return has_compressed_format(q, {"pack-quantized"}); }
@@ -222,13 +260,13 @@ std::vector<int64_t> packed_bits(const JsonFields& q) {
 std::unique_ptr<StoredFormat> open_packed(const Json& config, const io::CheckpointIndex& index) {
   const std::optional<JsonFields> q = quantization_fields(config);
   if (!q || !names_packed(*q)) return nullptr;
-  return std::make_unique<PackedInts>(compressed_group_sizes(*q), packed_bits(*q), index);
+  return std::make_unique<PackedInts>(*q, packed_bits(*q), index);
 }
 
 std::unique_ptr<StoredFormat> open_eight_bits(const Json& config, const io::CheckpointIndex&) {
   const std::optional<JsonFields> q = quantization_fields(config);
   if (!q || !names_eight_bits(*q)) return nullptr;
-  return std::make_unique<EightBitInts>(compressed_group_sizes(*q));
+  return std::make_unique<EightBitInts>(*q);
 }
 
 }  // namespace

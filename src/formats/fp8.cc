@@ -2,12 +2,13 @@
 // Mistral ("fp8"), of Meta ("fbgemm_fp8"), of compressed-tensors ("float-quantized"), of ModelOpt
 // and of Quark. A linear layer, or a stack of them, is
 //   weight            F8_E4M3 [outputs, inputs]
-//   weight_scale_inv  or weight_scale, or scale, [ceil(outputs / 128), ceil(inputs / 128)] or other
-//   blocks
-//                     (of ModelOpt [blocks, 1, blocks, 1]); one number for each output, for as many
-//                     neighbours, or for all: F32, BF16, F16 or F8_E8M0
-//   input_scale       of activations, which stay as they are here; also activation_scale
-// An element is code * scale; shapes tell which modules have which scales, and which have none.
+//   weight_scale_inv  or weight_scale, scale or qscale_weight, a number for each block of 128
+//                     outputs and 128 inputs, or of other sizes (of ModelOpt [blocks, 1, blocks,
+//                     1]), for each output, for as many neighbours, or for all: F32, BF16, F16 or
+//                     F8_E8M0, or U8 with the bits of F8_E8M0
+//   input_scale       of activations, which stay as they are here, or another name of these
+// An element is code * scale, or code / scale where config.json says so; shapes tell which modules
+// have which scales, and which have none.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -29,42 +30,46 @@ bool names_fp8(const JsonFields& q) {
                     algorithm = q.string_or("quant_algo", "");
   if (method == "fp8" || method == "fbgemm_fp8") return true;
   constexpr std::string_view kAlgorithms[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO",
-                                              "MIXED_PRECISION"};
+                                              "FP8_PB_REAL", "MIXED_PRECISION"};
   if (method == "modelopt") return std::ranges::count(kAlgorithms, algorithm) > 0;
   if (method == "quark") return has_quark_weights(q, "fp8_e4m3");
   return has_compressed_format(q, {"float-quantized", "naive-quantized"});
 }
 
 void check_fp8(const JsonFields& q) {
+  // Also float8_e4m3fn; that of AMD's older GPUs has other values.
   const std::string format = q.string_or("fmt", "e4m3");
-  if (format != "e4m3")
+  if (format.find("e4m3") == std::string::npos || format.ends_with("fnuz"))
     fail(ErrorKind::refused, "{}: fmt is {}, but only e4m3 is supported", q.where(),
          io::printable(format));
 }
 
+// GPTQModel's scales are those that made the codes: an element is code / scale.
+bool has_inverse_scales(const JsonFields& q) {
+  constexpr const char* kKey = "weight_scale_semantics";
+  const std::string meaning = q.string_or(kKey, "");
+  if (!meaning.empty() && meaning != "inverse")
+    fail(ErrorKind::refused, "{}: {} is {}, but only inverse is supported", q.where(), kKey,
+         io::printable(meaning));
+  return !meaning.empty();
+}
+
 // Outputs and inputs that have one scale.
-struct Block {
-  int64_t outputs = kScaleBlock;
-  int64_t inputs = kScaleBlock;
-};
+using Block = ScaleBlock;
 
 // Blocks that config.json names; modules may have several.
 std::vector<Block> blocks_of(const JsonFields& q) {
-  std::vector<Block> blocks;
+  std::vector<Block> blocks = compressed_blocks(q);
   for (int64_t size : compressed_group_sizes(q)) blocks.push_back({1, size});
   if (!q.has("weight_block_size") || q.raw("weight_block_size").is_null()) {
     blocks.emplace_back();
     return blocks;
   }
-  const Json& size = q.raw("weight_block_size");
-  constexpr int64_t kMost = int64_t{1} << 20;
-  const auto is_size = [](const Json& value) {
-    return value.is_number_integer() && value >= 1 && value <= kMost;
-  };
-  if (!size.is_array() || size.size() != 2 || !std::ranges::all_of(size, is_size))
+  const std::optional<Block> block = scale_block(q.raw("weight_block_size"));
+  if (!block)
     fail(ErrorKind::refused, "{}: weight_block_size must be two numbers, of outputs and inputs",
          q.where());
-  blocks.push_back({size[0].get<int64_t>(), size[1].get<int64_t>()});
+  blocks.push_back(*block);
   return blocks;
 }
 
@@ -85,7 +90,7 @@ std::optional<Scales> scales_of(const Shape& shape, int64_t stack) {
 
 class Fp8 final : public StoredFormat {
  public:
-  explicit Fp8(std::vector<Block> blocks) : blocks_(std::move(blocks)) {}
+  Fp8(std::vector<Block> blocks, bool inverse) : blocks_(std::move(blocks)), inverse_(inverse) {}
 
   bool claims(const Piece& piece, const io::StoredTensor& codes) const override {
     return codes.dtype == DType::f8_e4m3 && !piece.vector && !piece.view.transposed;
@@ -95,11 +100,14 @@ class Fp8 final : public StoredFormat {
                                          MatrixTensors& tensors) const override {
     if (!fits_shape(codes, wanted, tensors)) return nullptr;
     const std::string stem = stem_of(codes.name);
-    for (const std::string& of_inputs :
-         {stem + ".input_scale", stem + ".activation_scale", codes.name + "_activation_scale"})
-      if (tensors.find(of_inputs) != nullptr) tensors.claim(of_inputs);
+    for (const char* of_inputs :
+         {".input_scale", ".activation_scale", ".act_scale", ".qscale_act", ".input_scale_ub"})
+      if (tensors.find(stem + of_inputs) != nullptr) tensors.claim(stem + of_inputs);
+    if (const std::string of_stack = codes.name + "_activation_scale"; tensors.find(of_stack))
+      tensors.claim(of_stack);
     StoredPlane scales;
     scales.plane = Plane::scales;
+    scales.inverse = inverse_;
     scales.tensor = find_scales(codes.name, wanted, tensors, scales);
     if (scales.tensor == nullptr) return nullptr;
     auto matrix = std::make_shared<StoredMatrix>();
@@ -118,8 +126,9 @@ class Fp8 final : public StoredFormat {
   // Returns the tensor of scales, and in `plane` the block that has one of them.
   const io::StoredTensor* find_scales(const std::string& codes, const WantedMatrix& wanted,
                                       MatrixTensors& tensors, StoredPlane& plane) const {
-    const std::array<std::string, 3> names{codes + "_scale_inv", codes + "_scale",
-                                           stem_of(codes) + ".scale"};
+    const std::string stem = stem_of(codes);
+    const std::array<std::string, 4> names{codes + "_scale_inv", codes + "_scale", stem + ".scale",
+                                           stem + ".qscale_weight"};
     const io::StoredTensor* found = nullptr;
     for (const std::string& name : names)
       if (found == nullptr) found = tensors.find(name);
@@ -142,42 +151,55 @@ class Fp8 final : public StoredFormat {
       plane.group = block->inputs < inputs ? block->inputs : 0;
     }
     return tensors.get(found != nullptr ? found->name : names.front(), shape,
-                       {DType::f32, DType::bf16, DType::f16, DType::f8_e8m0}, "FP8's scales");
+                       {DType::f32, DType::bf16, DType::f16, DType::f8_e8m0, DType::u8},
+                       "FP8's scales");
   }
 
   // Chooses the format in memory: scales of panels where no panel has outputs of two blocks, and no
   // part of the matrix begins within a block's inputs; else scales of outputs.
   static bool keep(StoredMatrix& matrix, const WantedMatrix& wanted) {
     StoredPlane& scales = matrix.planes.back();
+    // Only grouped codes have scales that divide, or are bytes.
+    const bool in_groups = scales.inverse || scales.tensor->dtype == DType::u8;
     matrix.kept = WeightFormat{.dtype = DType::f8_e4m3, .scales = ScaleKind::per_row};
-    if (scales.group == 0) return true;
-    if (scales.row_outputs == kScaleBlock && scales.group == kScaleBlock &&
+    if (scales.group == 0 && !in_groups) return true;
+    if (scales.row_outputs == kScaleBlock && scales.group == kScaleBlock && !in_groups &&
         wanted.output_step % kPanelRows == 0 && wanted.input_step % kScaleBlock == 0) {
       matrix.kept->scales = ScaleKind::per_block;
       matrix.whole_inputs = kScaleBlock;
       return true;
     }
     if (scales.group % kRunCols != 0) return false;
+    keep_groups(matrix, wanted);
+    return true;
+  }
+
+  static void keep_groups(StoredMatrix& matrix, const WantedMatrix& wanted) {
+    const StoredPlane& scales = matrix.planes.back();
+    const int64_t inputs = wanted.piece.cols;
     WeightFormat kept{.dtype = DType::u8, .scales = ScaleKind::grouped};
     kept.scale_cols = std::gcd(scales.group, wanted.input_step);
     const bool in_runs = kept.scale_cols % kRunCols == 0;  // else the part is refused
     if (!in_runs) kept.scale_cols = scales.group;
+    if (scales.group == 0) kept.scale_cols = round_to(inputs, int64_t{kRunCols});
     kept.bits = 8;
     kept.table = CodeTable::e4m3;
-    kept.scale_type = scales.tensor->dtype;
+    const DType stored = scales.tensor->dtype;
+    kept.scale_type = scales.inverse ? DType::f32 : stored == DType::u8 ? DType::f8_e8m0 : stored;
     matrix.kept = kept;
     matrix.whole_inputs = in_runs ? kept.scale_cols : kRunCols;
-    return true;
+    if (scales.group == 0) matrix.whole_inputs = inputs % kRunCols != 0 ? inputs : kRunCols;
   }
 
   std::vector<Block> blocks_;
+  bool inverse_;  // of scales
 };
 
 std::unique_ptr<StoredFormat> open_fp8(const Json& config, const io::CheckpointIndex&) {
   const std::optional<JsonFields> q = quantization_fields(config);
   if (!q || !names_fp8(*q)) return nullptr;
   check_fp8(*q);
-  return std::make_unique<Fp8>(blocks_of(*q));
+  return std::make_unique<Fp8>(blocks_of(*q), has_inverse_scales(*q));
 }
 
 }  // namespace
