@@ -9,6 +9,7 @@ namespace {
 
 constexpr const char* kKey = "quantization_config";
 constexpr const char* kMethod = "quant_method";
+constexpr const char* kAlgorithm = "quant_algo";
 
 bool is_filled(const Json& config, const char* key) {
   return config.contains(key) && config[key].is_object() && !config[key].empty();
@@ -24,7 +25,7 @@ std::string text_of(const Json& object, const char* key) {
 std::optional<Json> of_modelopt(const Json& file) {
   if (!file.is_object() || !is_filled(file, "quantization")) return std::nullopt;
   Json quantization = file["quantization"];
-  if (text_of(quantization, "quant_algo").empty()) return std::nullopt;
+  if (text_of(quantization, kAlgorithm).empty()) return std::nullopt;
   quantization[kMethod] = "modelopt";
   return quantization;
 }
@@ -70,7 +71,7 @@ Json of_mlx(const Json& config) {
 
 // Floats of AutoRound, which lie as those of compressed-tensors or of FP8.
 void settle_auto_round_floats(Json& q, std::string_view type) {
-  if (type == "fp") {
+  if (type.starts_with("fp")) {
     q[kMethod] = "fp8";
   } else if (type.starts_with("mx_fp") || type.starts_with("nv_fp")) {
     q[kMethod] = "compressed-tensors";
@@ -93,13 +94,27 @@ void settle_auto_round(Json& q) {
   if (!type.empty() && !type.starts_with("int")) return settle_auto_round_floats(q, type);
   std::string packing = text_of(q, kPacking);
   if (packing.empty()) packing = text_of(q, "backend");
-  if (packing.find("awq") != std::string::npos) {
+  const auto has = [&](const char* part) { return packing.find(part) != std::string::npos; };
+  if (has("awq")) {
     q[kPacking] = "auto_round:auto_awq";
-  } else if (packing.empty() || packing == "auto" || packing == "auto_round" ||
-             packing.find("gptq") != std::string::npos ||
-             packing.find("exllama") != std::string::npos) {
-    q[kPacking] = "auto_round:auto_gptq";
+    return;
   }
+  // Without the name of AutoGPTQ zeros are stored as they are.
+  const bool as_auto_gptq =
+      packing.empty() || packing == "auto" || (has("gptq") && !has("gptqmodel"));
+  if (!as_auto_gptq && packing != "auto_round" && !has("gptqmodel") && !has("exllama") &&
+      !has("triton"))
+    return;
+  q[kPacking] = "auto_round:auto_gptq";
+  if (!q.contains("checkpoint_format")) q["checkpoint_format"] = as_auto_gptq ? "gptq" : "gptq_v2";
+}
+
+// ModelOpt writes some names in small letters.
+void settle_algorithm(Json& q) {
+  std::string algorithm = text_of(q, kAlgorithm);
+  for (char& c : algorithm)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  if (!algorithm.empty()) q[kAlgorithm] = algorithm;
 }
 
 // Names of what multiplies the weights, instead of what has quantized them.
@@ -115,6 +130,7 @@ void settle_method(Json& q) {
   const std::string method = text_of(q, kMethod);
   for (const auto& [name, settled] : kNames)
     if (method == name) q[kMethod] = settled;
+  if (text_of(q, kMethod) == "modelopt") settle_algorithm(q);
   if (method == "auto-round" || method == "intel/auto-round" || method == "inc")
     settle_auto_round(q);
   // Two tools name no method.

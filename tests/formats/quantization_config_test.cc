@@ -45,6 +45,8 @@ TEST(QuantizationConfig, MethodsHaveOneName) {
   };
   EXPECT_EQ(method(of({{"quant_method", "gptq_marlin"}})), "gptq");
   EXPECT_EQ(method(of({{"quant_method", "awq_marlin"}})), "awq");
+  const Json small{{"quant_method", "modelopt"}, {"quant_algo", "fp8_pb_wo"}};
+  EXPECT_EQ(of(small).value("quant_algo", ""), "FP8_PB_WO");
   EXPECT_EQ(method(of({{"load_in_4bit", true}})), "bitsandbytes");
   EXPECT_EQ(method(of({{"quant_method", "hqq"}})), "hqq");
   const Json of_mlx{{"bits", 4}, {"group_size", 64}};
@@ -58,6 +60,18 @@ TEST(QuantizationConfig, MethodsHaveOneName) {
   };
   EXPECT_EQ(packing({{"quant_method", "intel/auto-round"}, {"backend", "auto_round:exllamav2"}}),
             "auto_round:auto_gptq");
+  // Only AutoGPTQ's packing has zeros less 1.
+  for (const auto& [name, zeros] : {std::pair{"auto_round:auto_gptq", "gptq"},
+                                    {"auto_round:gptq", "gptq"},
+                                    {"auto", "gptq"},
+                                    {"auto_round", "gptq_v2"},
+                                    {"auto_round:gptqmodel", "gptq_v2"},
+                                    {"auto_round:exllamav2", "gptq_v2"},
+                                    {"auto_round:tritonv2", "gptq_v2"}}) {
+    const Json found = of({{"quant_method", "auto-round"}, {"packing_format", name}});
+    EXPECT_EQ(found.value("packing_format", ""), "auto_round:auto_gptq") << name;
+    EXPECT_EQ(found.value("checkpoint_format", ""), zeros) << name;
+  }
   EXPECT_EQ(packing({{"quant_method", "auto-round"}, {"packing_format", "auto_round:awq"}}),
             "auto_round:auto_awq");
   EXPECT_EQ(packing({{"quant_method", "auto-round"}, {"packing_format", "auto_round:fp8_static"}}),
