@@ -14,10 +14,11 @@ const io::StoredTensor* find(const io::CheckpointIndex& index, std::string_view 
 
 }  // namespace
 
-void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index) {
+void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index,
+                       const StoredFormats& formats) {
   const std::string head_name = spec.head + ".weight", table_name = spec.embedding + ".weight";
   const io::StoredTensor* head = find(index, head_name);
-  if (find(index, spec.head + ".qweight") != nullptr) spec.tie_word_embeddings = false;
+  if (formats.has_codes(head_name)) spec.tie_word_embeddings = false;
   if (!spec.tie_word_embeddings || head == nullptr) return;
   const io::StoredTensor* embedding = find(index, table_name);
   if (embedding == nullptr) {
@@ -31,9 +32,8 @@ void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index) {
   }
 }
 
-void leave_out_head(DecoderSpec& spec, const io::CheckpointIndex& index) {
-  if (spec.tie_word_embeddings) return;
-  spec.has_head = index.is_named(spec.head + ".weight") || index.is_named(spec.head + ".qweight");
+void leave_out_head(DecoderSpec& spec, const StoredFormats& formats) {
+  if (!spec.tie_word_embeddings) spec.has_head = formats.has(spec.head + ".weight");
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "io/checkpoint/index.h"
+#include "src/formats/formats.h"
 #include "src/models/decoder_spec.h"
 
 namespace sluice {
@@ -19,9 +20,10 @@ namespace sluice {
 //   later
 //
 // Two tensors are compared by their bytes, from the beginning to the first difference.
-void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index);
+void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index,
+                       const StoredFormats& formats);
 
 // An embedding model may be stored without its head, in any form: it is built without one then.
-void leave_out_head(DecoderSpec& spec, const io::CheckpointIndex& index);
+void leave_out_head(DecoderSpec& spec, const StoredFormats& formats);
 
 }  // namespace sluice

@@ -295,7 +295,8 @@ namespace {
 // The prefix under which the checkpoint has the embedding or the final norm. Where it has both
 // under none of those that the family knows, it may be the model without its head, whose names have
 // no prefix at all.
-void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
+void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index,
+                   const StoredFormats& formats) {
   const std::string base = spec.embedding.substr(0, spec.embedding.find('.') + 1);
   const std::string declared = spec.prefixes.empty() ? base : spec.prefixes.front();
   auto is_under = [&](const std::string& from, const std::string& to) {
@@ -313,15 +314,16 @@ void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
   // A head of a language model that is a module of a wrapper.
   for (const char* wrapper : kWrappers) {
     const std::string wrapped = wrapper + spec.head;
-    if (index.is_named(wrapped + ".weight")) spec.head = wrapped;
+    if (formats.has(wrapped + ".weight")) spec.head = wrapped;
   }
 }
 
-void choose_other_names(DecoderSpec& spec, const io::CheckpointIndex& index) {
+void choose_other_names(DecoderSpec& spec, const io::CheckpointIndex& index,
+                        const StoredFormats& formats) {
   const auto has = [&](const std::string& name) {
     for (int64_t l = 0; l < std::ssize(spec.layers); ++l) {
       const std::string there = name_in_layer(name, l);
-      if (index.is_named(there + ".weight") || index.is_named(there)) return true;
+      if (formats.has(there + ".weight") || index.is_named(there)) return true;
     }
     return false;
   };
@@ -420,8 +422,9 @@ void check_counts(const Model& model, const io::CheckpointIndex& index) {
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head,
                 const PartRequest& part) {
   if (index != nullptr) {
-    choose_prefix(model.spec, *index);
-    choose_other_names(model.spec, *index);
+    const StoredFormats formats(model.files.config, *index);
+    choose_prefix(model.spec, *index, formats);
+    choose_other_names(model.spec, *index, formats);
     const std::string& first = model.spec.embedding;
     const std::string prefix = first.substr(0, first.rfind('.') + 1);
     if (model.files.wrapper)
@@ -430,10 +433,10 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
     choose_fused(model.spec, *index);
     // Classes of wrappers have defaults of their own, which hold where neither config says it.
     if (model.files.wrapper && !model.files.config.contains("tie_word_embeddings") &&
-        !index->is_named(model.spec.head + ".weight"))
+        !formats.has(model.spec.head + ".weight"))
       model.spec.tie_word_embeddings = true;
-    choose_embeddings(model.spec, *index);
-    if (!needs_head) leave_out_head(model.spec, *index);
+    choose_embeddings(model.spec, *index, formats);
+    if (!needs_head) leave_out_head(model.spec, formats);
     choose_expert_layout(model.spec, *index);
     check_counts(model, *index);
   }

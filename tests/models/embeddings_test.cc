@@ -61,10 +61,43 @@ TEST(Embeddings, AreWhatFlagAndTensorsSay) {
       DecoderSpec spec;
       spec.tie_word_embeddings = c.flag.value_or(false);
       testing::internal::CaptureStderr();
-      choose_embeddings(spec, io::open_checkpoint(dir.path()));
+      const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+      choose_embeddings(spec, index, StoredFormats(Json::object(), index));
       EXPECT_EQ(spec.tie_word_embeddings, c.tied);
       EXPECT_EQ(spec.embedding_from_head, c.from == kHead);
       EXPECT_EQ(testing::internal::GetCapturedStderr().empty(), !c.warns);
+    }
+  }
+}
+
+// A head may be codes under the names of any format.
+TEST(Embeddings, AHeadThatIsQuantizedIsItsOwn) {
+  const auto compressed =
+      Json{{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}};
+  const Json gptq{{"quant_method", "gptq"}, {"bits", 4}}, torchao{{"quant_method", "torchao"}};
+  for (const auto& [method, codes] : {std::pair{compressed, "lm_head.weight_packed"},
+                                      {gptq, "lm_head.qweight"},
+                                      {torchao, "lm_head._weight_qdata"},
+                                      {Json{{"quant_method", "hqq"}}, "lm_head.W_q"}}) {
+    SCOPED_TRACE(codes);
+    test::TempDir dir;
+    test::write_checkpoint(dir.path(), Json::object(),
+                           {{std::string(kEmbedding), {kRows, kCols}, "BF16", values("E")},
+                            {codes, {2}, "BF16", "nnnn"}},
+                           1);
+    const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+    for (const bool known : {false, true}) {
+      const StoredFormats formats(known ? Json{{"quantization_config", method}} : Json::object(),
+                                  index);
+      DecoderSpec spec;
+      spec.tie_word_embeddings = true;
+      choose_embeddings(spec, index, formats);
+      EXPECT_EQ(spec.tie_word_embeddings, !known);
+      leave_out_head(spec, formats);
+      EXPECT_TRUE(spec.has_head);
+      spec.tie_word_embeddings = false;
+      leave_out_head(spec, formats);
+      EXPECT_EQ(spec.has_head, known);
     }
   }
 }
