@@ -21,6 +21,7 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
+#include "src/formats/formats.h"
 #include "src/formats/quantization_config.h"
 #include "src/load/checkpoint_writer.h"
 #include "src/load/gguf_model.h"
@@ -231,6 +232,7 @@ void make(const ConvertOptions& o, const ReadConfig& config, WrittenNumbers numb
   Model model = read_model(*source);
   const io::CheckpointIndex index = source->index();
   for (const std::string& w : index.warnings()) log::warning("{}", w);
+  settle_stored_formats(model.files.config, index);
   build_root(model, {}, &index, false);
   if (model.files.wrapper && !config.is_hub)
     fail(ErrorKind::refused,

@@ -5,6 +5,8 @@
 //   qzeros   int32 [groups, outputs / 8]: zeros, as the codes
 //   scales   f16, bf16 or f32 [groups, outputs]
 // Modules that are not quantized have their weight itself.
+#include <algorithm>
+
 #include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -83,15 +85,23 @@ class Awq final : public StoredFormat {
   const io::CheckpointIndex& index_;
 };
 
+// exllama and ipex are names of what multiplies weights of the gemm version.
+void check_version(const JsonFields& q) {
+  constexpr std::string_view kVersions[] = {"gemm", "GEMM", "exllama", "ipex"};
+  const std::string format = q.string_or("checkpoint_format", q.string_or("format", "gemm"));
+  const bool of_llm_awq = q.string_or("backend", "") == "llm-awq";
+  const std::string version = of_llm_awq ? "llm-awq" : q.string_or("version", format);
+  if (std::ranges::count(kVersions, version) == 0)
+    fail(ErrorKind::refused, "{}: version {} is not supported; supported: gemm", q.where(),
+         io::printable(version));
+}
+
 std::unique_ptr<StoredFormat> open_awq(const Json& config, const io::CheckpointIndex& index) {
   const std::optional<JsonFields> q = quantization_fields(config);
   if (!q || !names_awq(*q)) return nullptr;
   const int64_t bits = q->integer_or("bits", 1, 64, q->integer_or("w_bit", 1, 64, kBits));
   if (bits != kBits) fail(ErrorKind::refused, "{}: bits are {}, but AWQ's are 4", q->where(), bits);
-  const std::string version = q->string_or("version", "gemm");
-  if (version != "gemm" && version != "GEMM")
-    fail(ErrorKind::refused, "{}: version {} is not supported; supported: gemm", q->where(),
-         io::printable(version));
+  check_version(*q);
   const int64_t group = q->integer_or("group_size", -1, int64_t{1} << 20,
                                       q->integer_or("q_group_size", -1, int64_t{1} << 20, 128));
   if (group != -1 && (group == 0 || group % kRunCols != 0))

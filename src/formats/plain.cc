@@ -1,5 +1,8 @@
 // Elements as they are, which a scheme may quantize while they are read. The last of the formats:
 // it claims what no other does.
+#include <algorithm>
+#include <array>
+
 #include "src/base/error.h"
 #include "src/formats/compressed.h"
 #include "src/formats/list.h"
@@ -37,10 +40,22 @@ bool fits_shape(const io::StoredTensor& stored, const WantedMatrix& wanted,
 
 namespace {
 
+// Scales and zeros of activations beside those of linear layers' inputs: of their outputs, and of
+// attention.
+constexpr std::array<std::string_view, 9> kOfActivations{
+    ".output_scale", ".output_zero_point", ".input_zero_point", ".q_scale",          ".prob_scale",
+    ".q_zero_point", ".k_zero_point",      ".v_zero_point",     ".prob_output_scale"};
+
 class Plain final : public StoredFormat {
  public:
-  Plain() { matrix_->planes.emplace_back(); }
+  // `quantized`: other weights are.
+  explicit Plain(bool quantized) : quantized_(quantized) { matrix_->planes.emplace_back(); }
   bool claims(const Piece&, const io::StoredTensor&) const override { return true; }
+  bool ignores(const io::StoredTensor& tensor) const override {
+    return quantized_ && std::ranges::any_of(kOfActivations, [&](std::string_view end) {
+             return tensor.name.ends_with(end);
+           });
+  }
 
   std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
                                          MatrixTensors& tensors) const override {
@@ -59,10 +74,11 @@ class Plain final : public StoredFormat {
  private:
   // One for all: a checkpoint may have a hundred thousand.
   std::shared_ptr<StoredMatrix> matrix_ = std::make_shared<StoredMatrix>();
+  bool quantized_;
 };
 
-std::unique_ptr<StoredFormat> open_plain(const Json&, const io::CheckpointIndex&) {
-  return std::make_unique<Plain>();
+std::unique_ptr<StoredFormat> open_plain(const Json& config, const io::CheckpointIndex&) {
+  return std::make_unique<Plain>(quantization_fields(config).has_value());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 namespace sluice {
 
 // Returns whether Quark has made weights of `dtype` ("fp8_e4m3", "fp4"), of all modules or some.
+// Error(refused) for rotations of activations.
 bool has_quark_weights(const JsonFields& quantization, std::string_view dtype);
 
 }  // namespace sluice
