@@ -58,14 +58,18 @@ void run(const ShardOptions& o, const std::stop_token& stop) {
   if (!is_gguf) others = other_files(directory);
   try {
     OutputDirectory out(o.out, o.model_path, request_of(o));
+    uint64_t bytes = 0;
     for (int r = 0; r < ranks; ++r) {
       Checkpoint checkpoint = part_of(o, r);
-      write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr,
-                          out.path() / sharded_state_file(r, is_gguf), block.bytes(), stop);
+      const fs::path file = out.path() / sharded_state_file(r, is_gguf);
+      write_sharded_state(checkpoint.model(), checkpoint.index(), gguf ? &*gguf : nullptr, file,
+                          block.bytes(), stop);
+      bytes += fs::file_size(file);
       log::info("rank {} of {} is written", r, ranks);
     }
     if (!is_gguf) copy_other_files(others, out, config, block.bytes());
     out.publish();
+    if (o.json) print_json({{"out", o.out}, {"ranks", ranks}, {"bytes", bytes}});
   } catch (const fs::filesystem_error& e) {
     fail(ErrorKind::runtime, "{}: cannot be written: {}", o.out, e.code().message());
   }
@@ -75,10 +79,11 @@ void run(const ShardOptions& o, const std::stop_token& stop) {
 
 void define_shard(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ShardOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "shard", "Cut a checkpoint for several ranks, each of which reads its own files alone");
+  CLI::App* verb =
+      app.add_subcommand("shard", "Cut a checkpoint for several ranks, which read their own files");
   verb->footer(
-      "The files have the names of vLLM's sharded_state: model-rank-0-part-0.safetensors.\n"
+      "The files have the names of vLLM's sharded_state,\n"
+      "model-rank-0-part-0.safetensors.\n"
       "Example:\n"
       "  sluice shard MODEL --tensor-parallel-size 2 --out MODEL-2\n"
       "  sluice run MODEL-2 -p \"Once\" --tensor-parallel-size 2");

@@ -208,9 +208,10 @@ class RanksTest(Case):
         model = MODELS / "llama_rope_dynamic"
         with tempfile.TemporaryDirectory() as folder:
             cut = f"{folder}/cut"
-            done = sluice("shard", model, "--tensor-parallel-size", "2", "--out", cut)
+            done = sluice("shard", model, "--tensor-parallel-size", "2", "--out", cut, "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("model-rank-1-part-0.safetensors", os.listdir(cut))
+            files = [f"{cut}/model-rank-{r}-part-0.safetensors" for r in (0, 1)]
+            self.assertEqual(json.loads(done.stdout), {"out": cut, "ranks": 2, "bytes": sum(map(os.path.getsize, files))})
             whole, parts = (json.loads(self.run_ranks(2, "run", m, *what).stdout) for m in (model, cut))
             self.assertEqual(parts["logits_hash"], whole["logits_hash"])
             self.assert_fails(3, "is cut for 2 ranks", "run", cut, *what)
