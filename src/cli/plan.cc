@@ -458,6 +458,9 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   int64_t tokens = longest ? planner.max_model_len()
                            : std::min(o.prompt_tokens + o.max_tokens, planner.max_model_len());
   const int64_t prompt = std::min(o.prompt_tokens, tokens);
+  if (prompt < o.prompt_tokens)
+    log::warning("a sequence may have {} tokens: the plan is for a prompt of so many, not of {}",
+                 tokens, o.prompt_tokens);
   Request request;
   request.max_tokens = tokens - prompt;
   request.sampling = sampling_params(o.generation.sampling);
@@ -501,7 +504,7 @@ void define_plan(CLI::App& app, std::stop_token stop) {
       "Examples:\n"
       "  sluice plan MODEL --memory 8GiB\n"
       "  sluice plan MODEL --quantization fp8 --json\n"
-      "  sluice plan MODEL --rank-memory 24GiB,24GiB,8GiB --rank-link 1.2GB --rank-latency 50");
+      "  sluice plan MODEL --rank-memory 24GiB,8GiB --rank-link 1.2GB --rank-latency 50");
   add_model_options(*verb, *o, stop);
   verb->add_option("--prompt-tokens", o->prompt_tokens, "Plan for a prompt of this many tokens")
       ->check(CLI::Range(int64_t{1}, kMaxPositions));

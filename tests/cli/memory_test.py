@@ -302,6 +302,12 @@ class MemoryTest(Case):
             self.assert_fails(2, "--n-cpu-moe", *run, "--n-cpu-moe", wrong)
         self.assert_fails(2, "does not go with --", *run, "--cpu-moe", "--n-cpu-moe", "1")
 
+    def test_a_plan_for_a_longer_prompt_than_a_sequence_says_so(self):
+        plan = sluice("plan", DEMO, "--prompt-tokens", "5000")
+        self.assertEqual(plan.returncode, 0)
+        self.assertIn("warning: a sequence may have 1024 tokens", plan.stderr)
+        self.assertEqual(sluice("plan", DEMO, "--prompt-tokens", "1000", "-n", "100").stderr, "")
+
     def test_the_longest_sequence_that_fits(self):
         def plan(*more):
             return run_json("plan", DEMO, "--prompt-tokens", "8", "-n", "8", *more)
