@@ -260,9 +260,8 @@ void define_pull(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ModelVerbOptions>();
   CLI::App* verb =
       define(app, "pull", "Fetch a model from the Hugging Face hub",
-             "The files go to the cache that all programs of the hub share. HF_ENDPOINT names "
-             "another server,\n"
-             "HF_TOKEN an account, HF_HUB_CACHE or HF_HOME another cache.\n"
+             "The files go to the cache that all programs of the hub share. HF_ENDPOINT names\n"
+             "another server, HF_TOKEN an account, HF_HUB_CACHE or HF_HOME another cache.\n"
              "Examples:\n  sluice pull ORG/NAME\n  sluice pull ORG/NAME-GGUF:Q4_K_M",
              o, true);
   verb->add_option("--include", o->include,

@@ -38,7 +38,8 @@ ProgressCounts counts_of(const LoadProgress& p) {
 }
 
 std::string progress_line(const ProgressCounts& counts, double seconds, size_t columns, bool bar) {
-  const uint64_t total = std::max<uint64_t>(counts.bytes_total.load(), 1);
+  if (counts.bytes_total.load() == 0) return counts.work;  // nothing is known yet
+  const uint64_t total = counts.bytes_total.load();
   const uint64_t done = std::min(counts.bytes_done.load(), total);
   const double share = static_cast<double>(done) / static_cast<double>(total);
   const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;

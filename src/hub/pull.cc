@@ -61,6 +61,7 @@ HubListing fetch_listing(const PullOptions& o, const std::stop_token& stop) {
       return parse_listing(parse_json(text, url), url);
     refuse_status(result.status, o.name, o.token.has_value());
     if (tries == kMostTries) fail(ErrorKind::runtime, "{}: {}", url, fault_of(result));
+    log::info("{}: {}; trying again", o.name.text(), fault_of(result));
     wait_for(pause_before(tries, result.retry_after), stop);
   }
 }

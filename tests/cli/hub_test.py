@@ -6,6 +6,7 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -235,6 +236,17 @@ class HubTest(Case):
         lines = [line.removeprefix("\x1b[K") for line in shown.decode().split("\r")]
         self.assertTrue(any(line.startswith("fetching [") for line in lines), shown)
         self.assertLess(max(map(len, lines)), columns)
+
+    def test_waiting_for_the_hub_is_said(self):
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            self.environment["HF_ENDPOINT"] = f"http://127.0.0.1:{closed.getsockname()[1]}"
+            process = subprocess.Popen([SLUICE, "pull", "acme/tiny"], env=self.environment, text=True,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            said = process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=HANGS)
+        self.assertRegex(said, "^acme/tiny: .+; trying again$")
 
     def test_what_cannot_be_fetched_is_refused_in_one_sentence(self):
         hub = self.hub(token="secret")
