@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -156,7 +157,8 @@ void report(const ConvertOptions& o, const WriteReport& written, const Ledger& l
   if (!written.least_exact.empty())
     log::info("error      {:.4f} relative RMS at most ({})", written.largest_error,
               written.least_exact);
-  log::info("wrote      {} ({} in {} files{})", o.out, format_size(written.bytes), written.files,
+  log::info("wrote      {} ({} in {} file{}{})", o.out, format_size(written.bytes), written.files,
+            written.files == 1 ? "" : "s",
             written.kept_files > 0 ? fmt::format(", {} of them before", written.kept_files) : "");
 }
 
@@ -253,12 +255,24 @@ void make(const ConvertOptions& o, const ReadConfig& config, WrittenNumbers numb
         written.quantization, std::move(files));
 }
 
+void refuse_gguf_scheme(const std::string& name) {
+  const bool is_of_gguf =
+      std::ranges::find(gguf_schemes(), name, &GgufScheme::name) != gguf_schemes().end();
+  if (is_of_gguf && !find_quant_scheme(name))
+    fail(ErrorKind::usage, "--quantization {}: is made in GGUF files alone; give --format {}, too",
+         name, kGgufFormat);
+}
+
 void quantize(const ConvertOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   if (o.format == kGgufFormat) return write_gguf(o, stop);
+  const std::optional<WrittenMethod> method = find_written_method(o.format);
+  if (!method)
+    fail(ErrorKind::usage, "--format {}: must be {} or {}", o.format,
+         fmt::join(written_methods(), ", "), kGgufFormat);
+  refuse_gguf_scheme(o.quantization);
   const ReadConfig config = read_config(o);
-  make(o, config,
-       {.request = parse_quantization(o.quantization), .method = written_method(o.format)}, stop);
+  make(o, config, {.request = parse_quantization(o.quantization), .method = *method}, stop);
 }
 
 void convert(const ConvertOptions& o, const std::stop_token& stop) {
@@ -296,12 +310,12 @@ void add_options(CLI::App& verb, ConvertOptions& o, const std::stop_token& stop)
 void define_quantize(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ConvertOptions>();
   CLI::App* verb = app.add_subcommand(
-      "quantize", "Write a quantized checkpoint in a form that vLLM and transformers read");
+      "quantize", "Write a quantized checkpoint for vLLM, transformers or llama.cpp");
   verb->footer(
-      "Memory does not grow with the model. A run that was interrupted goes on where it was.\n"
+      "Memory does not grow with the model. After an interrupt, run it again to go on.\n"
       "Examples:\n"
       "  sluice quantize MODEL MODEL-FP8 --quantization fp8_dynamic\n"
-      "  sluice quantize MODEL MODEL-INT4 --quantization '*.down_proj=int8_weight_only,int4'\n"
+      "  sluice quantize MODEL MODEL-INT4 --quantization '*.down_proj=int8,int4'\n"
       "  sluice quantize MODEL MODEL-GGUF --format gguf --quantization q8_0");
   add_options(*verb, *o, stop);
   begin_group(*verb, kQuantizationGroup);
@@ -324,10 +338,10 @@ void define_quantize(CLI::App& app, std::stop_token stop) {
 
 void define_convert(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ConvertOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "convert", "Write a checkpoint of another format as transformers has it, or GGUF");
+  CLI::App* verb =
+      app.add_subcommand("convert", "Write a checkpoint of another format as safetensors or GGUF");
   verb->footer(
-      "Memory does not grow with the model. A run that was interrupted goes on where it was.\n"
+      "Memory does not grow with the model. After an interrupt, run it again to go on.\n"
       "Examples:\n"
       "  sluice convert model-Q4_K_M.gguf MODEL\n"
       "  sluice convert MODEL-FP8 MODEL-BF16 --dtype bfloat16\n"

@@ -22,8 +22,11 @@ void run(const EvalOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
   Planner planner(model_options(o));
-  TextIds text(planner, open_input(o.text, "--text", stop));
   const auto longest = static_cast<size_t>(planner.max_model_len());
+  if (longest < 2)
+    fail(ErrorKind::usage, "--max-model-len {}: a window needs 2 tokens, one to predict the other",
+         longest);
+  TextIds text(planner, open_input(o.text, "--text", stop));
   text.read(longest);  // a shorter text plans for its own length
   size_t window = std::min(longest, text.ids().size());
   auto rows = static_cast<int64_t>(window);
@@ -63,9 +66,9 @@ void define_eval(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<EvalOptions>();
   CLI::App* verb = app.add_subcommand("eval", "Compute the perplexity of a text");
   verb->footer(
-      "The text may have any length. It is encoded with the tokenizer's special tokens and cut\n"
-      "into windows of --max-model-len tokens that do not overlap. In each window every token\n"
-      "after the first is predicted from the tokens before it.\n"
+      "The text may have any length. It is encoded with the tokenizer's special tokens\n"
+      "and cut into windows of --max-model-len tokens that do not overlap. In each\n"
+      "window every token after the first is predicted from the tokens before it.\n"
       "Example:\n"
       "  sluice eval MODEL --text validation.txt --quantization fp8 --json");
   add_model_options(*verb, *o, stop);

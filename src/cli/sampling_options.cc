@@ -1,6 +1,11 @@
 #include "src/cli/sampling_options.h"
 
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <limits>
 #include <map>
+#include <string>
 #include <string_view>
 
 #include "src/base/error.h"
@@ -22,6 +27,13 @@ std::map<int32_t, float> parse_logit_bias(const std::string& text) {
       fail(ErrorKind::usage, "--logit-bias {}: token id {} is there twice", text, *id);
   }
   return bias;
+}
+
+// Says in the library's words that a text is no seed; the library itself reads -1, and what is too
+// large, as the largest number.
+std::string is_seed(const std::string& text) {
+  if (parse_number<uint64_t>(text)) return {};
+  return fmt::format("Value {} not in range 0 to {}", text, std::numeric_limits<uint64_t>::max());
 }
 
 }  // namespace
@@ -53,7 +65,8 @@ void add_sampling_options(CLI::App& verb, SamplingOptions& o) {
                   "Generate at least this many tokens before an end-of-sequence or stop token");
   verb.add_option("--stop-token-ids", o.stop_token_ids,
                   "End with one of these tokens, like an end-of-sequence token: 1,2,3");
-  verb.add_option("--seed", p.seed, "Seed the random numbers: the same seed gives the same tokens");
+  verb.add_option("--seed", p.seed, "Seed the random numbers: the same seed gives the same tokens")
+      ->check(is_seed);
   verb.add_option("--logprobs", p.logprobs,
                   "Print, with --json, the logarithm of each token's probability and this many "
                   "likeliest tokens at its position");

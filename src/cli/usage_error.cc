@@ -85,6 +85,9 @@ std::vector<std::string> names_of_verbs(const CLI::App& verb) {
   return names;
 }
 
+// "run MODEL Once upon" may be meant as one text.
+bool takes_text(const CLI::App& verb) { return verb.get_option_no_throw("TEXT") != nullptr; }
+
 std::string extras_sentence(const CLI::App& verb) {
   const std::vector<std::string> extras = verb.remaining();
   const auto option = std::ranges::find_if(extras, [](const std::string& word) {
@@ -96,8 +99,9 @@ std::string extras_sentence(const CLI::App& verb) {
   if (!verbs.empty() && !extras.empty())
     return fmt::format("unknown command {}; choose one of: {}", extras.front(),
                        fmt::join(verbs, ", "));
-  return fmt::format("{}: one argument too many; put quotes around a text with spaces",
-                     extras.empty() ? std::string("command line") : extras.front());
+  return fmt::format("{}: one argument too many{}",
+                     extras.empty() ? std::string("command line") : extras.front(),
+                     takes_text(verb) ? "; put quotes around a text with spaces" : "");
 }
 
 std::string validation_sentence(std::string_view what) {
@@ -140,6 +144,8 @@ std::string plain_sentence(const CLI::App& verb, const CLI::ParseError& error) {
       return fmt::format("{} does not go with {}; leave one of them out", both->first,
                          both->second);
   }
+  if (const auto twice = split(what, ": At Most 1 required but received "))
+    return fmt::format("{} is given {} times; give it once", twice->first, twice->second);
   if (const auto value = split(what, "Could not convert: ")) {
     if (const auto named = split(value->second, " = "))
       return fmt::format("{} {}: must be a number", named->first, named->second);

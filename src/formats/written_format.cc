@@ -79,10 +79,11 @@ void make_signed(std::byte* codes, int64_t count) {
 
 }  // namespace
 
-WrittenMethod written_method(const std::string& name) {
+std::span<const std::string_view> written_methods() { return kMethods; }
+
+std::optional<WrittenMethod> find_written_method(std::string_view name) {
   const auto found = std::ranges::find(kMethods, name);
-  if (found == kMethods.end())
-    fail(ErrorKind::usage, "--format {}: must be {}", name, fmt::join(kMethods, ", "));
+  if (found == kMethods.end()) return std::nullopt;
   return static_cast<WrittenMethod>(found - kMethods.begin());
 }
 

@@ -21,8 +21,9 @@ namespace sluice {
 
 // The writers of --format, and the names of their `quant_method`.
 enum class WrittenMethod : uint8_t { compressed_tensors, fp8, bitsandbytes };
-// The name of --format; Error(usage) for another one.
-WrittenMethod written_method(const std::string& name);
+std::span<const std::string_view> written_methods();
+// The name of --format; none: another one.
+std::optional<WrittenMethod> find_written_method(std::string_view name);
 
 // The matrix as it was stored.
 struct WrittenMatrix {

@@ -61,6 +61,12 @@ class DirectorySource : public ModelSource {
   // Read once: a list of quantized modules may be long.
   const Json& settled_config() const {
     if (config_) return *config_;
+    if (std::error_code fault;
+        !has(kConfig) && !fs::is_symlink(directory_.path() / kConfig, fault)) {
+      fail(ErrorKind::refused,
+           "{}: has no config.json; give the directory of a checkpoint, or a GGUF file",
+           io::printable(directory_.path().string()));
+    }
     Json config = read_json(kConfig);
     settle_quantization_config(config, [this](const char* file) -> std::optional<Json> {
       if (!has(file)) return std::nullopt;

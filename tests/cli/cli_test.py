@@ -155,7 +155,14 @@ class UsageTest(Case):
         for mention, args in {
             "unknown option --no-such-option (see sluice run --help)": [*good, "--no-such-option"],
             "unknown option --memroy; did you mean --memory?": [*good, "--memroy", "8G"],
-            "one argument too many": ["run", DEMO, "two", "words"],
+            "one argument too many; put quotes around": ["run", DEMO, "two", "words"],
+            "x: one argument too many (see": ["list", "x"],
+            "--top-k is given 2 times; give it once": [*good, "--top-k", "1", "--top-k", "2"],
+            "--seed -1: must be a number from 0 to": [*good, "--seed", "-1"],
+            "--seed 18446744073709551616: must": [*good, "--seed", "18446744073709551616"],
+            "bitsandbytes or gguf": ["quantize", DEMO, "x", "--quantization", "fp8", "--format", "x"],
+            "give --format gguf": ["quantize", DEMO, "x", "--quantization", "q4_k_m"],
+            "--max-model-len 1: a window": ["eval", DEMO, "--text", "x", "--max-model-len", "1"],
             "unknown option --ctx-size; give --max-model-len (see": [*good, "--ctx-size", "4096"],
             "unknown option -c; give --max-model-len": [*good, "-c", "4096"],
             "unknown option -ngl; give --device cuda": [*good, "-ngl", "99"],
@@ -230,7 +237,7 @@ class UsageTest(Case):
         self.assert_fails(3, "does not exist", "run", self.path / "nowhere", "-p", "x")
         (self.path / "ring").symlink_to("ring")
         self.assert_fails(3, "does not exist", "run", self.path / "ring", "-p", "x")
-        self.assert_fails(3, "config.json", "run", self.path, "-p", "x")
+        self.assert_fails(3, f"{self.path}: has no config.json; give the directory", "run", self.path, "-p", "x")
         self.assert_fails(3, f"neither a directory nor a GGUF file; give its directory, {DEMO}", "run", DEMO / "config.json",
                           "-p", "x")
 
