@@ -449,8 +449,8 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
       "A request a line, as OpenAI's batch API has them:\n"
       "  {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/completions\",\n"
       "   \"body\": {\"prompt\": \"Once upon a time\", \"max_tokens\": 50}}\n"
-      "Responses are appended to the output as they come; the same command resumes after an "
-      "interrupt.\n"
+      "Responses are appended to the output as they come. After an interrupt the same\n"
+      "command goes on.\n"
       "Example:\n"
       "  sluice batch MODEL -i requests.jsonl -o responses.jsonl --memory 8GiB");
   add_model_options(*verb, *o, stop);

@@ -1,6 +1,7 @@
 #include "src/cli/help.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <string_view>
 
 #include "src/base/strings.h"
+#include "src/cli/chat/word_wrap.h"
 
 namespace sluice::cli {
 namespace {
@@ -16,15 +18,22 @@ constexpr std::array<const char*, 8> kGroups{
     kOwnGroup,        kModelGroup,        kMemoryGroup, kQuantizationGroup,
     kGenerationGroup, kConversationGroup, kOutputGroup, kAdvancedGroup};
 constexpr size_t kNameColumns = 32;
-constexpr size_t kTextColumns = 68;
 
-std::string wrapped(const std::string& text) {
+// The width of the terminal that the text goes to, also through a pager.
+size_t help_columns() {
+  constexpr size_t kLeast = 60, kMost = 100;
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO})
+    if (isatty(descriptor) != 0) return std::clamp(terminal_columns(descriptor), kLeast, kMost);
+  return kMost;
+}
+
+std::string wrapped(const std::string& text, size_t columns) {
   std::istringstream words(text);
   std::string lines;
   size_t used = 0;
   for (std::string word; words >> word; used += word.size()) {
     if (used > 0) {
-      bool breaks = used + 1 + word.size() > kTextColumns;
+      bool breaks = used + 1 + word.size() > columns;
       lines += breaks ? '\n' : ' ';
       used = breaks ? 0 : used + 1;
     }
@@ -63,6 +72,15 @@ std::string limits_of(const CLI::Option& option) {
                                 : fmt::format(" ({} to {})", low, high);
 }
 
+// A line for each that is shown.
+std::string lines_of_verbs(const CLI::App& app) {
+  std::string lines;
+  for (const CLI::App* verb :
+       app.get_subcommands([](const CLI::App* v) { return !v->get_group().empty(); }))
+    lines += fmt::format("  {:<12} {}\n", verb->get_name(), verb->get_description());
+  return lines;
+}
+
 }  // namespace
 
 void begin_group(CLI::App& verb, const char* group) { verb.option_defaults()->group(group); }
@@ -84,21 +102,22 @@ std::string default_text(const CLI::Option& option) {
   return list ? value.substr(1, value.size() - 2) : value;
 }
 
-HelpFormatter::HelpFormatter() {
+HelpFormatter::HelpFormatter() : text_columns_(help_columns() - kNameColumns) {
   column_width(kNameColumns);
   label("OPTIONS", "options");
   label("SUBCOMMAND", "COMMAND");
-  label("Subcommands", "Commands");
 }
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
-                                     CLI::AppFormatMode mode) const {
+                                     CLI::AppFormatMode /*mode*/) const {
   std::string help = make_description(app) + make_usage(app, std::move(name));
   for (auto& [group, options] : grouped_options(*app)) {
     help += fmt::format("\n{}:\n", group);
     for (const CLI::Option* option : options) help += make_option(option, option->get_positional());
   }
-  return help + make_subcommands(app, mode) + "\n" + make_footer(app);
+  const std::string verbs = lines_of_verbs(*app);
+  if (!verbs.empty()) help += fmt::format("\nCommands:\n{}", verbs);
+  return help + "\n" + make_footer(app);
 }
 
 std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
@@ -112,15 +131,14 @@ std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
   std::string text = option->get_description() + limits_of(*option);
   for (const CLI::Option* other : option->get_excludes())
     text += fmt::format(" (not with {})", other->get_name());
-  return wrapped(text);
+  return wrapped(text, text_columns_);
 }
 
 std::string short_help(const CLI::App& app) {
-  std::string help = "usage: sluice COMMAND MODEL [options]\n\ncommands:\n";
-  for (const CLI::App* verb :
-       app.get_subcommands([](const CLI::App* v) { return !v->get_group().empty(); }))
-    help += fmt::format("  {:<12} {}\n", verb->get_name(), verb->get_description());
-  return help + "\nexample:\n  sluice run MODEL -p \"Once upon a time\" -n 100\n\n";
+  return fmt::format(
+      "usage: sluice COMMAND MODEL [options]\n\ncommands:\n{}\n"
+      "example:\n  sluice run MODEL -p \"Once upon a time\" -n 100\n\n",
+      lines_of_verbs(app));
 }
 
 }  // namespace sluice::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,9 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option_opts(const CLI::Option* option) const override;
   // The sentence, and what the value may be.
   std::string make_option_desc(const CLI::Option* option) const override;
+
+ private:
+  size_t text_columns_;
 };
 
 // The verbs, and one example.

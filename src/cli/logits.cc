@@ -96,8 +96,8 @@ void define_logits(CLI::App& app, std::stop_token stop) {
   verb->footer(
       "The file holds logits.0, logits.1, ...: float32 [tokens, vocab_size].\n"
       "Example:\n"
-      "  echo '[[1, 2, 3], [4, 5]]' > ids.json && sluice logits MODEL --token-ids ids.json --out "
-      "logits.safetensors");
+      "  echo '[[1, 2, 3], [4, 5]]' > ids.json\n"
+      "  sluice logits MODEL --token-ids ids.json --out logits.safetensors");
   add_model_options(*verb, *o, stop);
   verb->add_option("--token-ids", o->token_ids,
                    "Read a JSON list of lists of token ids from this file; - for standard input")

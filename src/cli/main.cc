@@ -121,8 +121,8 @@ int run_main(int argc, char** argv) {
   app.footer(
       "An option that is not given is taken from the environment (SLUICE_MAX_TOKENS for\n"
       "--max-tokens), then from the file of --config.\n"
-      "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused,\n"
-      "4 does not fit the budget.");
+      "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input\n"
+      "refused, 4 does not fit the budget.");
   bool verbose = false;  // read before the version flag, which is defined later
   app.add_flag("-v", verbose, "With --version, also print which kernels are used, and why");
   app.set_version_flag(

@@ -64,11 +64,14 @@ void define_render(CLI::App& app, std::stop_token stop) {
   CLI::App* verb = app.add_subcommand("render", "Render a conversation by the chat template");
   verb->footer(
       "Examples:\n"
-      "  echo '[{\"role\": \"user\", \"content\": \"Hello\"}]' | sluice render MODEL --messages -\n"
-      "  sluice render MODEL --messages chat.json --tools tools.json --template-variables "
-      "'{\"enable_thinking\": false}'\n"
-      "  sluice render MODEL --jsonl chats.jsonl           lines {\"messages\": ..., "
-      "\"add_generation_prompt\": true, \"variables\": {}}");
+      "  echo '[{\"role\": \"user\", \"content\": \"Hello\"}]' > chat.json\n"
+      "  sluice render MODEL --messages chat.json\n"
+      "  sluice render MODEL --messages - --tools tools.json < chat.json\n"
+      "  sluice render MODEL --messages chat.json \\\n"
+      "    --template-variables '{\"enable_thinking\": false}'\n"
+      "  sluice render MODEL --jsonl chats.jsonl\n"
+      "A line of --jsonl: {\"messages\": [...], \"add_generation_prompt\": true,\n"
+      "  \"variables\": {}}");
   o->texts_only = true;
   add_basic_options(*verb, *o, stop);
   add_chat_options(*verb, o->chat);

@@ -104,8 +104,8 @@ void define_report(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ReportOptions>();
   CLI::App* verb = app.add_subcommand("report", "Show a report of --report, or compare two");
   verb->footer(
-      "With two reports the exit status is 1 when a figure of the second is worse by more than its "
-      "threshold.\n"
+      "With two reports the exit status is 1 when a figure of the second is worse by\n"
+      "more than its threshold.\n"
       "Examples:\n"
       "  sluice run MODEL -p Hello --report r.json && sluice report r.json\n"
       "  sluice report r.json --html r.html --trace r.trace.json\n"

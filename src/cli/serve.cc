@@ -425,8 +425,8 @@ void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
       "The URL is printed before the model is loaded; /health tells when it is ready.\n"
       "Examples:\n"
       "  sluice serve MODEL --memory 8GiB --quantization fp8\n"
-      "  curl http://127.0.0.1:8000/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\",\n"
-      "    \"content\": \"Hello\"}], \"stream\": true}'");
+      "  curl http://127.0.0.1:8000/v1/chat/completions -d '{\"stream\": true,\n"
+      "    \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'");
   begin_group(*verb, kOwnGroup);
   add_network_options(*verb, *o);
   add_limit_options(*verb, *o);

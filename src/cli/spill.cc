@@ -78,8 +78,8 @@ void define_spill(CLI::App& app, std::stop_token) {
   auto o = std::make_shared<SpillVerbOptions>();
   CLI::App* verb = app.add_subcommand("spill", "List or clear the spill cache");
   verb->footer(
-      "The cache holds packed codes of weights that are quantized while loading and streamed,\n"
-      "and of weights that are stored by columns.\n"
+      "The cache holds packed codes of weights that are quantized while loading and\n"
+      "streamed, and of weights that are stored by columns.\n"
       "Examples:\n  sluice spill\n  sluice spill --clear");
   verb->add_option(
           "--spill-dir", o->directories,

@@ -146,8 +146,8 @@ void define_tokenize(CLI::App& app, std::stop_token stop) {
   verb->footer(
       "Examples:\n"
       "  sluice tokenize MODEL --text \"Hello, world\"\n"
-      "  sluice tokenize MODEL --jsonl requests.jsonl      lines {\"text\": ..., "
-      "\"add_special_tokens\": true}");
+      "  sluice tokenize MODEL --jsonl requests.jsonl\n"
+      "A line of --jsonl: {\"text\": \"Hello\", \"add_special_tokens\": true}");
   o->texts_only = true;
   add_basic_options(*verb, *o, stop);
   verb->add_option("--text", o->text, "Tokenize this text");
@@ -167,8 +167,8 @@ void define_detokenize(CLI::App& app, std::stop_token stop) {
   verb->footer(
       "Examples:\n"
       "  sluice detokenize MODEL --ids 1,15043,29892\n"
-      "  sluice detokenize MODEL --jsonl requests.jsonl    lines {\"ids\": [...], "
-      "\"skip_special_tokens\": false}");
+      "  sluice detokenize MODEL --jsonl requests.jsonl\n"
+      "A line of --jsonl: {\"ids\": [1, 15043], \"skip_special_tokens\": false}");
   o->texts_only = true;
   add_basic_options(*verb, *o, stop);
   verb->add_option("--ids", o->ids, "Decode these token ids: 1,2,3");

@@ -4,10 +4,12 @@ import array
 import fcntl
 import json
 import os
+import pty
 import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import termios
 import time
@@ -25,6 +27,18 @@ def start(*args, **options):
         if process.poll() is not None or (blocked and int(blocked[1], 16) >> (signal.SIGTERM - 1) & 1):
             return process
         time.sleep(0.002)
+
+
+def read_all(controller):
+    """What a process writes to its terminal."""
+    text = b""
+    with os.fdopen(controller, "rb", buffering=0) as terminal:
+        try:
+            while piece := terminal.read(4096):
+                text += piece
+        except OSError:  # all have closed it
+            pass
+    return text.decode()
 
 
 class SignalTest(Case):
@@ -232,6 +246,21 @@ class HelpTest(Case):
             self.assertGreater(len(sentences), 2)
             for sentence in sentences:
                 self.assertRegex(sentence, r"^[A-Z][a-z]+,? \S+")
+
+    def test_help_is_no_wider_than_the_terminal(self):
+        columns = 80
+        verbs = re.findall(r"^  (\w+) ", sluice().stderr.split("commands:")[1].split("example:")[0], re.MULTILINE)
+        inner = [f"bench {verb}" for verb in ("load", "disk", "decode", "prefill", "engine")]
+        for verb in ("", *verbs, *inner):
+            controller, terminal = pty.openpty()
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+            process = subprocess.Popen([SLUICE, *verb.split(), "--help"], stdout=terminal)
+            os.close(terminal)
+            text = read_all(controller)
+            self.assertEqual(process.wait(HANGS), 0)
+            with self.subTest(verb):
+                self.assertEqual([line for line in text.splitlines() if len(line) > columns], [])
+            self.assertIn("Usage: sluice", text)
 
     def test_help_names_values_by_what_they_are(self):
         for verb in ("run", "serve", "batch", "plan", "pull", "bench engine"):

@@ -435,8 +435,7 @@ void define_bench(CLI::App& app, std::stop_token stop) {
       "  sluice bench prefill MODEL --tokens 512\n"
       "  sluice bench engine MODEL --max-num-seqs 16");
   auto load = std::make_shared<BenchOptions>();
-  CLI::App* load_verb = verb->add_subcommand(
-      "load", "Load a model, against the rate of the disk (reads bypass the page cache)");
+  CLI::App* load_verb = verb->add_subcommand("load", "Load a model, against the rate of the disk");
   add_model_options(*load_verb, *load, stop);
   load_verb
       ->add_option(

@@ -103,8 +103,7 @@ void run(const CommonOptions& o, const std::stop_token& stop) {
 
 void define_bench_disk(CLI::App& bench, std::stop_token stop) {
   auto o = std::make_shared<CommonOptions>();
-  CLI::App* verb = bench.add_subcommand(
-      "disk", "Measure the disk (with the checkpoint's files), memory, and the link to a GPU");
+  CLI::App* verb = bench.add_subcommand("disk", "Measure the disk, memory, and the link to a GPU");
   add_basic_options(*verb, *o, stop);
   add_device_option(*verb, *o);
   verb->callback([o, stop] { run(*o, stop); });
