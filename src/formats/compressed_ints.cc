@@ -158,7 +158,7 @@ bool is_whole_matrix(const Piece& piece) {
   return !piece.vector && !piece.view.transposed && !piece.view.index;
 }
 
-// Where its groups have no order of their own each input has -1.
+// Each input has -1 if groups have no order of their own.
 bool are_ordered(std::span<const int32_t> groups) {
   return std::ranges::find(groups, -1) == groups.end();
 }

@@ -16,8 +16,8 @@ bool has_weights(const Json& settings, std::string_view dtype) {
 
 // Rotations that are no part of the weights alone: activations would have to be rotated, too.
 void refuse_rotations(const JsonFields& q) {
-  constexpr const char* kKey = "algo_config";
-  if (!q.has(kKey) || !q.raw(kKey).is_array()) return;
+  constexpr const char* kAlgorithms = "algo_config";
+  if (!q.has(kAlgorithms) || !q.raw(kAlgorithms).is_array()) return;
   const auto is_online = [](const Json& algorithm) {
     const auto is_true = [&](const char* key) {
       return algorithm.is_object() && algorithm.contains(key) && algorithm[key] == true;
@@ -25,11 +25,11 @@ void refuse_rotations(const JsonFields& q) {
     return is_true("r4") || is_true("online_had") ||
            (is_true("r1") && is_true("online_r1_rotation"));
   };
-  if (std::ranges::any_of(q.raw(kKey), is_online))
+  if (std::ranges::any_of(q.raw(kAlgorithms), is_online))
     fail(ErrorKind::refused,
          "{}: {} has rotations that are not supported, as activations would have to be rotated, "
          "too; give a checkpoint without them",
-         q.where(), kKey);
+         q.where(), kAlgorithms);
 }
 
 bool has_weights_of(const JsonFields& q, std::string_view dtype) {
