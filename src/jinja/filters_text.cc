@@ -184,9 +184,13 @@ std::string unescape(const std::string& source) {
        {"&nbsp;", "\u00a0"}}};
   std::string text;
   for (size_t at = 0; at < source.size();) {
+    const size_t mark = std::min(source.find('&', at), source.size());
+    text.append(source, at, mark - at);
+    at = mark;
+    if (at == source.size()) break;
     const auto* name = std::ranges::find_if(
         kNames, [&](const auto& n) { return source.compare(at, n.first.size(), n.first) == 0; });
-    text += name == kNames.end() ? std::string_view(source).substr(at, 1) : name->second;
+    text += name == kNames.end() ? "&" : name->second;
     at += name == kNames.end() ? 1 : name->first.size();
   }
   return text;

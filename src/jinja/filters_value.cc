@@ -33,6 +33,7 @@ Value int_filter(const Value& s, const Bound& a) {
   if (s.is_integer()) result = Value::integer(s.integer());
   if (s.is(Kind::real)) result = whole_of(s.real());
   if (s.is(Kind::text)) {
+    a.meter().text_steps(s.text().size());
     const int64_t base = a.integer(1, 10);
     const int in_range = base < 0 || base > 36 ? 1 : static_cast<int>(base);
     if (std::optional<int64_t> integer = read_integer(s.text(), in_range))
@@ -48,6 +49,7 @@ Value float_filter(const Value& s, const Bound& a) {
   need_defined(s);
   if (s.is_number()) return Value::real(s.real());
   if (s.is(Kind::text)) {
+    a.meter().text_steps(s.text().size());
     if (std::optional<double> real = read_real(s.text())) return Value::real(*real);
   }
   return a.has(0) ? a.value(0) : Value::real(0);

@@ -162,6 +162,7 @@ Value part(const Value& s, const Bound& a, bool right) {
   const std::string separator = a.text(0, {});
   if (separator.empty()) refuse(FaultKind::value, "empty separator");
   if (right) charge_backwards(a, s.text(), separator);
+  a.meter().text_steps(s.text().size());
   const std::string_view source = s.text();
   const size_t found = right ? source.rfind(separator) : find_in(source, separator);
   if (found == std::string_view::npos) {

@@ -21,16 +21,16 @@ HubListing listing_of(const Json& siblings) {
 
 TEST(HubListing, FilesOutsideAndFieldsThatAreWrongAreRefused) {
   const std::string longest(255, 'A');
-  EXPECT_EQ(listing_of({file(longest + "/" + longest)}).files.size(), 1U);
+  EXPECT_EQ(listing_of(Json::array({file(longest + "/" + longest)})).files.size(), 1U);
   for (const std::string& name : {std::string("../x"), std::string("/x"), std::string("a/../../x"),
                                   std::string(), std::string("."), std::string("a/./b"),
                                   std::string("a/"), longest + "A", "a/A" + longest + "/b"})
-    EXPECT_THROW(listing_of({file(name)}), Error) << name;
+    EXPECT_THROW(listing_of(Json::array({file(name)})), Error) << name;
   for (const Json& size : {Json(-1), Json("10"), Json(1e99), Json(int64_t{1} << 60), Json()})
-    EXPECT_THROW(listing_of({file("x", size)}), Error) << size;
+    EXPECT_THROW(listing_of(Json::array({file("x", size)})), Error) << size;
   Json no_hash = file("x");
   no_hash["blobId"] = "../../etc/passwd";
-  EXPECT_THROW(listing_of({no_hash}), Error);
+  EXPECT_THROW(listing_of(Json::array({no_hash})), Error);
   EXPECT_THROW(parse_listing({{"sha", "../x"}, {"siblings", Json::array()}}, "the answer"), Error);
   EXPECT_THROW(listing_of({{"x", 1}}), Error);
   EXPECT_THROW(parse_listing(Json::array(), "the answer"), Error);

@@ -66,6 +66,10 @@ std::vector<Bomb> bombs() {
        "{% set a = ' ' * 4000000 %}" + loop + loop + "{% set b = a.strip() %}" + end + end},
       {"windows", "{% set a = 'x' * 4000000 %}" + loop + loop +
                       "{% set b = a.startswith('y', 4000000) %}" + end + end},
+      {"parted",
+       "{% set a = 'x' * 4000000 %}" + loop + loop + "{% set b = a.partition('y') %}" + end + end},
+      {"numbers",
+       "{% set a = ' ' * 4000000 %}" + loop + loop + "{% set b = a | int %}" + end + end},
       {"arguments", "{% set a = 'x' * 4000000 %}" + loop + loop +
                         "{% set b = 'y'.removeprefix(a) %}" + end + end},
       {"cut",
