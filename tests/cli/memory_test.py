@@ -46,7 +46,7 @@ class MemoryTest(Case):
     def gptq(self):
         """A model that is streamed from its packed copy alone: its directory, a command, and that without a budget."""
         quantization = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True, "desc_act": False}
-        model = write_checkpoint(self.path / "gptq", hidden_size=256, intermediate_size=2048, num_hidden_layers=6,
+        model = write_checkpoint(self.path / "gptq", hidden_size=256, intermediate_size=4096, num_hidden_layers=8,
                                  quantization_config=quantization)
         return model, ("run", model, "--token-ids", "1,2,3", "-n", "4", "--ignore-eos")
 
