@@ -24,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kState = "unfinished.json";
+constexpr const char* kBegunState = "unfinished.json.part";  // until it is whole
 constexpr const char* kConfig = "config.json";
 
 // The place that a user names, whatever links lead there; "OUT/" is OUT.
@@ -50,7 +51,7 @@ bool is_empty_directory(const fs::path& path) {
 // Returns whether there is nothing, or the state that a process was about to write at its start.
 bool has_no_files(const fs::path& part) {
   return std::ranges::all_of(fs::directory_iterator(part), [](const fs::directory_entry& entry) {
-    return entry.path().filename() == std::string(kState) + ".part";
+    return entry.path().filename() == kBegunState;
   });
 }
 
