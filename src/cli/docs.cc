@@ -1,6 +1,5 @@
 // sluice docs: the man page and the shell completions, from the same definitions as the help texts.
-// Hidden; `cmake
-// --install` uses it.
+// Hidden; `cmake --install` uses it.
 #include <sstream>
 
 #include "src/base/error.h"
@@ -27,10 +26,10 @@ std::string roff(std::string_view text) {
 
 void man_option(const CLI::Option& option, std::string& out) {
   std::string name = option.get_name(false, true);
-  std::string value = option.get_expected_min() > 0 && !option.get_positional() ? " VALUE" : "";
   const std::string standard = default_text(option);
-  out += fmt::format(".TP\n.B {}{}\n{}{}\n", roff(name), value, roff(option.get_description()),
-                     standard.empty() ? "" : fmt::format(" (default: {})", roff(standard)));
+  out +=
+      fmt::format(".TP\n.B {}{}\n{}{}\n", roff(name), value_name(option), roff(described(option)),
+                  standard.empty() ? "" : fmt::format(" (default: {})", roff(standard)));
 }
 
 void man_options(const CLI::App& verb, std::string& out) {

@@ -10,6 +10,7 @@
 
 #include "src/base/strings.h"
 #include "src/cli/chat/word_wrap.h"
+#include "src/cli/completions.h"
 
 namespace sluice::cli {
 namespace {
@@ -72,11 +73,9 @@ std::string limits_of(const CLI::Option& option) {
                                 : fmt::format(" ({} to {})", low, high);
 }
 
-// A line for each that is shown.
 std::string lines_of_verbs(const CLI::App& app) {
   std::string lines;
-  for (const CLI::App* verb :
-       app.get_subcommands([](const CLI::App* v) { return !v->get_group().empty(); }))
+  for (const CLI::App* verb : shown_verbs(app))
     lines += fmt::format("  {:<12} {}\n", verb->get_name(), verb->get_description());
   return lines;
 }
@@ -102,6 +101,18 @@ std::string default_text(const CLI::Option& option) {
   return list ? value.substr(1, value.size() - 2) : value;
 }
 
+std::string value_name(const CLI::Option& option) {
+  if (option.get_type_size() == 0 || option.get_positional()) return {};
+  return fmt::format(" {}", value_word(type_and_check(option).first));
+}
+
+std::string described(const CLI::Option& option) {
+  std::string text = option.get_description() + limits_of(option);
+  for (const CLI::Option* other : option.get_excludes())
+    text += fmt::format(" (not with {})", other->get_name());
+  return text;
+}
+
 HelpFormatter::HelpFormatter() : text_columns_(help_columns() - kNameColumns) {
   column_width(kNameColumns);
   label("OPTIONS", "options");
@@ -121,17 +132,13 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
 }
 
 std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
-  if (option->get_type_size() == 0 || option->get_positional()) return {};
-  std::string text = fmt::format(" {}", value_word(type_and_check(*option).first));
+  const std::string word = value_name(*option);
   const std::string value = default_text(*option);
-  return value.empty() ? text : text + "=" + value;
+  return word.empty() || value.empty() ? word : word + "=" + value;
 }
 
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
-  std::string text = option->get_description() + limits_of(*option);
-  for (const CLI::Option* other : option->get_excludes())
-    text += fmt::format(" (not with {})", other->get_name());
-  return wrapped(text, text_columns_);
+  return wrapped(described(*option), text_columns_);
 }
 
 std::string short_help(const CLI::App& app) {

@@ -30,6 +30,11 @@ std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> grouped_opt
 // The value without the option; empty: none.
 std::string default_text(const CLI::Option& option);
 
+// The word for the option's value behind its name, " FILE"; empty: it has none.
+std::string value_name(const CLI::Option& option);
+// The sentence, and what the value may be.
+std::string described(const CLI::Option& option);
+
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter();
@@ -37,7 +42,6 @@ class HelpFormatter : public CLI::Formatter {
                         CLI::AppFormatMode mode) const override;
   // The word for the option's value, and its default.
   std::string make_option_opts(const CLI::Option* option) const override;
-  // The sentence, and what the value may be.
   std::string make_option_desc(const CLI::Option* option) const override;
 
  private:

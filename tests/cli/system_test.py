@@ -240,6 +240,7 @@ class HelpTest(Case):
         self.assertTrue(all(len(line) <= 120 for line in text.splitlines()))
         man = sluice("docs", "man").stdout
         self.assertIn(".I Quantization", man)
+        self.assertTrue(re.search(r"\n\.B \\-\\-port N\nListen at this port;.+ \(0 to 65535\) \(default: 8000\)\n", man))
         for verb in ("run", "batch", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "report", "spill"):
             described = re.search(rf"(?s)\.SS sluice {verb}\n.*?(?=\.SS|\.SH)", man)[0]
             sentences = re.findall(r"^\.TP\n\.B .+\n(.+)$", described, re.MULTILINE)
