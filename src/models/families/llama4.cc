@@ -37,9 +37,14 @@ std::vector<bool> read_turning_layers(const JsonFields& c, int64_t layers) {
   return turning;
 }
 
+// MobileLLM has none.
+bool has_experts(const JsonFields& c) {
+  return c.integer_or("num_local_experts", 0, INT32_MAX, 1) > 0;
+}
+
 std::vector<bool> read_expert_layers(const JsonFields& c, int64_t layers) {
   const auto given = read_numbers(c, "moe_layers");
-  const int64_t step = read_size(c, "interleave_moe_layer_step", 1, kMaxLayers);
+  const int64_t step = given ? 1 : read_size(c, "interleave_moe_layer_step", 1, kMaxLayers);
   std::vector<bool> sparse;
   for (int64_t l = 0; l < layers; ++l)
     sparse.push_back(given ? std::ranges::count(*given, static_cast<double>(l)) > 0
@@ -120,8 +125,13 @@ DecoderSpec parse_llama4(const JsonFields& c) {
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
   MlpSpec& mlp = layer.mlps.front().mlp;
   name_mlp(mlp, layer.name + ".feed_forward", "gate_proj", "up_proj", "down_proj");
-  const ExpertsSpec experts = llama4_experts(c, mlp, mlp.width.size);
+  const int64_t width = mlp.width.size;
   mlp.width.size = read_size(c, "intermediate_size_mlp", 16384, 4 * kMaxWidth);
+  if (!has_experts(c)) {
+    make_attentions(c, spec);
+    return spec;
+  }
+  const ExpertsSpec experts = llama4_experts(c, mlp, width);
   make_attentions(c, spec);
   use_experts(spec, experts, read_expert_layers(c, std::ssize(spec.layers)));
   return spec;

@@ -61,7 +61,7 @@ struct GgufValue {
   std::string_view config_key;
   std::string_view json;
 };
-// A size of config.json: a key's value divided by another's.
+// A size of config.json that no key has: a key's value divided by another's.
 struct GgufQuotient {
   std::string_view config_key;
   std::string_view whole;  // after "ARCHITECTURE.", both
@@ -143,6 +143,8 @@ struct GgufArchitecture {
   // The key of config.json that has the rotated part of a head in layers with a window; empty:
   // none.
   std::string_view rotated_windows_key = {};
+  // Tokens of SentencePiece that are found as they stand take the white space behind them along.
+  bool tokens_take_space = false;
   double log_multiplier = 1;  // factor of yarn's mscale in rope.scaling.yarn_log_multiplier
 };
 inline constexpr std::string_view kGgufFrequencyBase = "rope.freq_base";
@@ -171,9 +173,10 @@ std::vector<int64_t> gguf_end_ids(const io::GgufHeader& header);
 // The files of a directory of the hub, of a config and the facts that it has not.
 std::vector<MadeFile> gguf_made_files(Json config, const SourceFacts& facts,
                                       const io::GgufHeader& header);
-// Takes off the tensors of layers behind the model's own, which predict further tokens.
-void leave_out_further_layers(const GgufArchitecture& architecture, const io::GgufHeader& header,
-                              std::vector<io::StoredTensor>& tensors);
+// Takes off the tensors of layers behind the model's own, which predict further tokens, and those
+// of images.
+void leave_out_other_parts(const GgufArchitecture& architecture, const io::GgufHeader& header,
+                           std::vector<io::StoredTensor>& tensors);
 // The tensors of GgufArchitecture::floats, which lie in the first file's metadata.
 std::vector<io::StoredTensor> gguf_floats(const GgufArchitecture& architecture,
                                           const io::GgufHeader& header);

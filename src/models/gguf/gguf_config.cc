@@ -65,6 +65,8 @@ void set_scaling(const JsonFields& fields, const GgufArchitecture& architecture,
   };
   take("attn_factor", "attention_factor");
   take("yarn_attn_factor", "attention_factor");
+  take("beta_fast", "beta_fast");  // Ollama's
+  take("beta_slow", "beta_slow");
   take("yarn_beta_fast", "beta_fast");
   take("yarn_beta_slow", "beta_slow");
   const std::string multiplier = at + "yarn_log_multiplier";
@@ -87,6 +89,22 @@ int64_t head_size(const JsonFields& made) {
   const int64_t heads = made.integer("num_attention_heads", 1, kMaxWidth);
   return made.integer_or("head_dim", 1, kMaxWidth,
                          made.integer("hidden_size", 1, kMaxWidth) / heads);
+}
+
+// A window of 0 is none, as in files of Phi-4.
+void drop_empty_window(Json& config) {
+  constexpr const char* kWindow = "sliding_window";
+  if (config.contains(kWindow) && config[kWindow] == 0) config[kWindow] = nullptr;
+}
+
+// Biases of layers, where no row of the architecture speaks of them. Classes without such keys have
+// them always, or never.
+void set_biases(const io::GgufCheckpoint& checkpoint, Json& config) {
+  constexpr GgufSign kSigns[]{{"attn_q.bias", "attention_bias"}, {"ffn_up.bias", "mlp_bias"}};
+  for (const GgufSign& row : kSigns) {
+    const std::string key(row.config_key);
+    if (!config.contains(key) && holds(checkpoint, row)) config[key] = true;
+  }
 }
 
 // The part of each head that turns, of which the field `name` has the elements.
@@ -213,7 +231,7 @@ void set_windows(const JsonFields& fields, const io::GgufHeader& header,
     const int64_t layers = own_layers(fields, architecture);
     for (int64_t l = 1; l <= layers; ++l) sliding.push_back(each == 0 || l % each != 0 ? 1 : 0);
   }
-  if (sliding.empty() || !config.contains("sliding_window")) return;
+  if (sliding.empty() || config.value("sliding_window", Json()).is_null()) return;
   Json& types = config["layer_types"] = Json::array();
   for (int64_t has : sliding) types.push_back(has != 0 ? "sliding_attention" : "full_attention");
 }
@@ -286,6 +304,7 @@ void set_width(const io::GgufCheckpoint& checkpoint, const GgufWidth& row, Json&
 void set_quotient(const JsonFields& fields, const std::string& prefix, const GgufQuotient& row,
                   Json& config) {
   const std::string whole = prefix + std::string(row.whole), by = prefix + std::string(row.by);
+  if (config.contains(std::string(row.config_key))) return;
   if (!fields.has(whole.c_str()) || !fields.has(by.c_str())) return;
   const int64_t size = fields.integer(whole.c_str(), 1, kMaxWidth);
   const int64_t parts = fields.integer(by.c_str(), 1, kMaxWidth);
@@ -399,6 +418,8 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
     config[std::string(row.config_key)] = holds(checkpoint, row);
   for (const GgufKey& row : architecture.keys)
     set_key(fields, architecture, checkpoint.header, row, config);
+  drop_empty_window(config);
+  set_biases(checkpoint, config);
   set_layer_types(fields, architecture, checkpoint.header, config);
   set_layer_config(fields, architecture, checkpoint.header, config);
   // Converters do not agree on vocab_size; the table's rows are what there is.
@@ -455,10 +476,14 @@ LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::Gg
   return counts;
 }
 
-void leave_out_further_layers(const GgufArchitecture& architecture, const io::GgufHeader& header,
-                              std::vector<io::StoredTensor>& tensors) {
+void leave_out_other_parts(const GgufArchitecture& architecture, const io::GgufHeader& header,
+                           std::vector<io::StoredTensor>& tensors) {
   const JsonFields fields(header.values, io::printable(header.file.path.string()));
   const std::string name(architecture.name);
+  // Ollama's files have the model for images, too.
+  std::erase_if(tensors, [](const io::StoredTensor& tensor) {
+    return tensor.name.starts_with("v.") || tensor.name.starts_with("mm.");
+  });
   if (more_layers(fields, name, kMaxLayers) == 0) return;
   const int64_t own = own_layers(fields, name);
   std::erase_if(tensors, [&](const io::StoredTensor& tensor) {

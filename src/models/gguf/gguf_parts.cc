@@ -42,6 +42,7 @@ uint64_t rows_of(const Shape& shape) {
 struct RowsPart {
   std::string name;
   Shape shape;
+  int64_t rows;
 };
 void take_rows_apart(const io::StoredTensor& tensor, std::span<const RowsPart> parts,
                      std::vector<io::StoredTensor>& all) {
@@ -52,7 +53,7 @@ void take_rows_apart(const io::StoredTensor& tensor, std::span<const RowsPart> p
     own.name = part.name;
     own.shape = part.shape;
     own.offset = offset;
-    own.bytes = rows_of(part.shape) * row;
+    own.bytes = static_cast<uint64_t>(part.rows) * row;
     offset += own.bytes;
   }
 }
@@ -70,22 +71,24 @@ std::vector<RowsPart> heads_of(const io::GgufHeader& header, const std::string& 
   std::vector<RowsPart> parts;
   for (const auto& [part, count] : {std::pair{"q", queries}, {"k", keys}, {"v", values}})
     parts.push_back({fmt::format("blk.{}.attn_{}.{}", layer, part, end),
-                     tensor.shape.size() == 1 ? Shape{count} : Shape{count, tensor.shape[1]}});
+                     tensor.shape.size() == 1 ? Shape{count} : Shape{count, tensor.shape[1]},
+                     count});
   return parts;
 }
 
-// Its matrices, "NAME.N.weight".
+// Its matrices, or the rows of a matrix: "NAME.N.weight".
 std::vector<RowsPart> slices_of(const io::GgufHeader& header, const io::StoredTensor& tensor,
                                 const std::string& name, const std::string& end) {
   constexpr int64_t kMost = 64;
   if (tensor.shape[0] > kMost)
-    fail(ErrorKind::refused, "{}: {} has {} matrices, but at most {} are supported",
+    fail(ErrorKind::refused, "{}: {} has {} parts, but at most {} are supported",
          io::printable(header.file.path.string()), io::printable(tensor.name), tensor.shape[0],
          kMost);
   std::vector<RowsPart> parts;
+  const bool is_matrix = tensor.shape.size() == 2;
+  const Shape shape = is_matrix ? Shape{tensor.shape[1]} : Shape{tensor.shape[1], tensor.shape[2]};
   for (int64_t i = 0; i < tensor.shape[0]; ++i)
-    parts.push_back(
-        {fmt::format("{}.{}.{}", name, i, end), Shape{tensor.shape[1], tensor.shape[2]}});
+    parts.push_back({fmt::format("{}.{}.{}", name, i, end), shape, is_matrix ? 1 : shape[0]});
   return parts;
 }
 
@@ -111,8 +114,9 @@ io::GgufCheckpoint open_gguf_parts(const io::ModelFile& file,
                       heads_of(checkpoint.header, std::string(architecture.name), tensor,
                                std::string(layer), end),
                       all);
-    } else if (kind == GgufNameEnd::slices && tensor.shape.size() == 3) {
-      take_rows_apart(tensor, slices_of(checkpoint.header, tensor, stem, end), all);
+    } else if (kind == GgufNameEnd::slices && tensor.shape.size() > 1 && tensor.shape.size() < 4) {
+      const std::string full = tensor.name.substr(0, tensor.name.size() - name.size()) + stem;
+      take_rows_apart(tensor, slices_of(checkpoint.header, tensor, full, end), all);
     } else {
       all.push_back(std::move(tensor));
     }

@@ -75,7 +75,7 @@ class GgufSource : public ModelSource {
 
 io::CheckpointIndex GgufSource::index() const {
   std::vector<io::StoredTensor> tensors = checkpoint_.tensors;
-  leave_out_further_layers(architecture_, checkpoint_.header, tensors);
+  leave_out_other_parts(architecture_, checkpoint_.header, tensors);
   for (io::StoredTensor& tensor : tensors) rename_gguf_tensor(architecture_, tensor);
   std::ranges::move(gguf_floats(architecture_, checkpoint_.header), std::back_inserter(tensors));
   io::CheckpointIndex index(checkpoint_.files, std::move(tensors), {});

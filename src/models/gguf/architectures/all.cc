@@ -46,6 +46,7 @@ constexpr auto kRefusals = std::to_array<GgufRefusal>({
     {"eagle3", kDraft},
     {"dflash", kDraft},
     {"gemma4-assistant", kDraft},
+    {"gptoss", "Ollama's own form of gpt-oss"},
     {"cogvlm", "a model with other weights for images in each layer"},
 });
 

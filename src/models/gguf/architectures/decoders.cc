@@ -69,6 +69,13 @@ const Names kGlm4Names{
     {"post_ffw_norm", "model.layers.{}.post_mlp_layernorm"},
     {"ffn_up", "model.layers.{}.mlp.gate_up_proj"},
 };
+// Norms of StableLM 2 12B's heads are the rows of a matrix.
+const Names kStableLmNames{
+    {"attn_q_norm", {}, GgufNameEnd::slices},
+    {"attn_q_norm.{e}", "model.layers.{}.self_attn.q_layernorm.norms.{e}"},
+    {"attn_k_norm", {}, GgufNameEnd::slices},
+    {"attn_k_norm.{e}", "model.layers.{}.self_attn.k_layernorm.norms.{e}"},
+};
 const Names kBitnetNames{
     {"attn_sub_norm", "model.layers.{}.self_attn.attn_sub_norm"},
     {"ffn_sub_norm", "model.layers.{}.mlp.ffn_sub_norm"},
@@ -99,6 +106,7 @@ Rows llama_likes() {
        names(kPhi3Names),
        {}},
       {"qwen2vl", "Qwen2ForCausalLM", "qwen2", kCommonKeys, kCommonNames, {}},
+      {"qwen25vl", "Qwen2ForCausalLM", "qwen2", kCommonKeys, kCommonNames, {}},  // Ollama's
       {"qwen3vl", "Qwen3ForCausalLM", "qwen3", kCommonKeys, names(kHeadNorms), {}},
       {"smollm3", "SmolLM3ForCausalLM", "smollm3", kCommonKeys, kCommonNames, interleaved()},
       {"arcee", "ArceeForCausalLM", "arcee", kCommonKeys, kCommonNames, interleaved()},
@@ -130,8 +138,11 @@ Rows llama_likes() {
       {"jais2", "Jais2ForCausalLM", "jais2", keys(epsilon), kCommonNames, {}},
       {"phi2", "PhiForCausalLM", "phi", keys(epsilon), names(kPhiNames), {}},
   };
-  for (GgufArchitecture& a : all)
+  for (GgufArchitecture& a : all) {
     if (a.architecture == "Olmo3ForCausalLM") a.only_with = "attention.sliding_window";
+    a.tokens_take_space = a.name == "phi3";
+    if (a.name == "starcoder2") a.signs = {{"attn_output.bias", "use_bias"}};
+  }
   return all;
 }
 
@@ -146,11 +157,14 @@ void derive_hunyuan(const JsonFields& fields, Json& config) {
 // Others of such layers, some of whose keys follow from the tensors that are there, or are fixed.
 Rows llama_likes_with_values() {
   const Keys epsilon{{"attention.layer_norm_epsilon", "layer_norm_eps"}};
+  const GgufQuotient head{"head_dim", "embedding_length", "attention.head_count"};
   Rows all;
   all.push_back(
-      {"stablelm", "StableLmForCausalLM", "stablelm", keys(epsilon), names(kHeadNorms), {}});
+      {"stablelm", "StableLmForCausalLM", "stablelm", keys(epsilon), names(kStableLmNames), {}});
   all.back().values = {{"partial_rotary_factor", "1"}};
-  all.back().signs = {{"attn_q.bias", "use_qkv_bias"}, {"attn_q_norm.weight", "qk_layernorm"}};
+  all.back().signs = {{"attn_q.bias", "use_qkv_bias"},
+                      {"attn_q_norm.0.weight", "qk_layernorm"},
+                      {"attn_norm.weight", "use_parallel_residual", "ffn_norm.weight"}};
   all.push_back(
       {"seed_oss", "SeedOssForCausalLM", "seed_oss", kCommonKeys, names(kPostAttentionNorm), {}});
   all.back().signs = {{"attn_q.bias", "attention_bias"},
@@ -165,9 +179,11 @@ Rows llama_likes_with_values() {
   all.push_back({"glm4", "Glm4ForCausalLM", "glm4", kCommonKeys, names(kGlm4Names), {}});
   all.back().values = {{"partial_rotary_factor", "1"}};
   all.back().signs = {{"attn_q.bias", "attention_bias"}};
+  all.back().quotients = {head};
   all.push_back({"chatglm", "GlmForCausalLM", "glm", kCommonKeys, names(kChatGlmNames), {}});
   all.back().values = {{"partial_rotary_factor", "1"}};
   all.back().signs = {{"attn_qkv.bias", "attention_bias"}};
+  all.back().quotients = {head};
   all.push_back({"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", kCommonKeys, kCommonNames, {}});
   all.back().signs = {{"attn_q.bias", "use_bias"}};
   for (const char* name : {"hunyuan-dense", "hunyuan_vl"}) {

@@ -166,6 +166,21 @@ GgufArchitecture mimo2() {
   return row;
 }
 
+// No key tells of norms of q and k, but the model with so many experts has none. MobileLLM has no
+// experts, and a window of 0: all layers rotate, and attend to all.
+void derive_llama4(const JsonFields& fields, Json& config) {
+  constexpr int64_t kWithoutNorms = 128;
+  constexpr const char* kWindow = "llama4.attention.sliding_window";
+  const int64_t experts = fields.integer_or("llama4.expert_count", 0, INT32_MAX, 0);
+  config["use_qk_norm"] = experts != kWithoutNorms;
+  config["num_local_experts"] = experts;
+  if (experts == 0) config["moe_layers"] = Json::array();
+  if (!fields.has(kWindow) || fields.integer(kWindow, 0, INT32_MAX) != 0) return;
+  config["attention_chunk_size"] = nullptr;
+  const auto layers = static_cast<size_t>(size_in(config, "num_hidden_layers", fields));
+  config["no_rope_layers"] = std::vector<int>(layers, 1);
+}
+
 Rows other_sigmoid_experts() {
   Rows all{
       {"llama4",
@@ -210,10 +225,7 @@ Rows other_sigmoid_experts() {
                  {}});
   all.back().values = {{"expert_selection_fn", R"("sigmoid")"}, {"norm_topk_prob", "false"}};
   all.push_back(mimo2());
-  // No key tells, but the one with so many experts has none.
-  all[0].derive = [](const JsonFields& fields, Json& config) {
-    config["use_qk_norm"] = fields.integer_or("llama4.expert_count", 0, INT32_MAX, 0) != 128;
-  };
+  all[0].derive = derive_llama4;
   all[1].values = {{"partial_rotary_factor", "1"}, {"n_group", "1"}, {"topk_group", "1"}};
   all[1].signs = {{"attn_qkv.bias", "use_qkv_bias"},
                   {"attn_q_norm.weight", "use_qk_norm"},

@@ -1,5 +1,9 @@
 // Gemma, as GGUF has it.
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <string>
+#include <vector>
 
 #include "src/models/gguf/architectures/rows.h"
 
@@ -115,6 +119,48 @@ GgufArchitecture gemma3n() {
   return row;
 }
 
+// Ollama's own files have other keys for the bases, or none, and lack the factor that stretches the
+// larger models; that of the smallest one has a cap of logits, which the model has not.
+void complete_ollamas(const JsonFields& fields, Json& config) {
+  constexpr int64_t kSmallest = 26, kStretched[]{34, 48, 62};
+  constexpr double kBase = 1000000, kFactor = 8;
+  constexpr const char* kOwn[]{"gemma3.rope.local.freq_base", "gemma3.rope.global.freq_base",
+                               "gemma3.vision.block_count"};
+  const bool is_ollamas =
+      std::ranges::any_of(kOwn, [&](const char* key) { return fields.has(key); });
+  if (!is_ollamas || fields.has("gemma3.rope.freq_base")) return;
+  config["rope_theta"] = fields.number_or("gemma3.rope.global.freq_base", kBase);
+  const int64_t layers = size_in(config, "num_hidden_layers", fields);
+  if (layers == kSmallest) config["final_logit_softcapping"] = nullptr;
+  if (std::ranges::find(kStretched, layers) != std::end(kStretched) &&
+      !config.contains("rope_scaling"))
+    config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", kFactor}};
+}
+
+void derive_gemma3(const JsonFields& fields, Json& config) {
+  constexpr const char* kWindow = "sliding_window";
+  complete_ollamas(fields, config);
+  if (!config.contains(kWindow) || !config[kWindow].is_null()) return;
+  config.erase(kWindow);  // no layer has one
+  const auto layers = static_cast<size_t>(size_in(config, "num_hidden_layers", fields));
+  config["layer_types"] = std::vector<std::string>(layers, "full_attention");
+}
+
+GgufArchitecture gemma3() {
+  GgufArchitecture row{.name = "gemma3",
+                       .architecture = "Gemma3ForCausalLM",
+                       .model_type = "gemma3_text",
+                       .keys = keys({{"attention.sliding_window", "sliding_window"},
+                                     {"final_logit_softcapping", "final_logit_softcapping"},
+                                     {"rope.local.freq_base", "rope_local_base_freq"},
+                                     {"rope.freq_base_swa", "rope_local_base_freq"}}),
+                       .names = names(kGemmaNorms, kHeadNorms),
+                       .facts = {.norms_have_one = true}};
+  row.deepest = 62;
+  row.derive = derive_gemma3;
+  return row;
+}
+
 }  // namespace
 
 Rows gemmas() {
@@ -126,11 +172,7 @@ Rows gemmas() {
              {"attn_logit_softcapping", "attn_logit_softcapping"},
              {"final_logit_softcapping", "final_logit_softcapping"}}),
        names(kGemmaNorms), facts, "partial_rotary_factor", 46},
-      {"gemma3", "Gemma3ForCausalLM", "gemma3_text",
-       keys({{"attention.sliding_window", "sliding_window"},
-             {"final_logit_softcapping", "final_logit_softcapping"},
-             {"rope.freq_base_swa", "rope_local_base_freq"}}),
-       names(kGemmaNorms, kHeadNorms), facts, "partial_rotary_factor", 62},
+      gemma3(),
       gemma3n(),
       gemma4(),
   };

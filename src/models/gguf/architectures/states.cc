@@ -106,6 +106,7 @@ Rows delta_nets() {
   for (GgufArchitecture& a : all) {
     a.values = {{"partial_rotary_factor", "1"}};
     a.quotients = {{"linear_value_head_dim", "ssm.inner_size", "ssm.time_step_rank"}};
+    a.flags = {{"attention.recurrent_layers", "layer_types", "linear_attention", "full_attention"}};
     if (a.name == "qwen35") continue;
     a.scores = GgufScores::softmax;
     a.widths = kExpertWidths;
