@@ -35,6 +35,7 @@ constexpr auto kEndTexts =
                                      "_<EOT>",
                                      "[EOT]",
                                      "[EOS]",
+                                     "[e~[",
                                      "<|endoftext|>",
                                      "<|end_of_text|>",
                                      "<|eot|>",

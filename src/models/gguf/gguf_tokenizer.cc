@@ -18,6 +18,9 @@ constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
+constexpr const char* kModel = "tokenizer.ggml.model";
+constexpr const char* kBos = "tokenizer.ggml.bos_token_id";
+constexpr const char* kEos = "tokenizer.ggml.eos_token_id";
 constexpr std::string_view kSpace = "\u2581";  // SentencePiece's
 
 // Makes a tokenizer.json of the metadata.
@@ -30,8 +33,7 @@ class Conversion {
   const TokenizerFile& file() const { return file_; }
   // The bos and eos tokens, as tokenizer_config.json has them.
   Json special_tokens() const {
-    return {{"bos_token", special_token("tokenizer.ggml.bos_token_id")},
-            {"eos_token", special_token("tokenizer.ggml.eos_token_id")}};
+    return {{"bos_token", special_token(kBos)}, {"eos_token", special_token(kEos)}};
   }
 
  private:
@@ -42,8 +44,10 @@ class Conversion {
   void read_merges();
   void merges_of_scores();
   void add_tokens();
-  void add_post_processor(bool adds_bos);
+  void add_post_processor(bool adds_bos, bool is_sure = false);
   std::optional<int32_t> special_id(const char* key) const;
+  bool takes_space_behind(std::string_view token) const;
+  bool is_sentence_piece() const { return fields_.string(kModel) == "llama"; }
   Json special_token(const char* key) const;
   GgufTokenType type(size_t id) const { return static_cast<GgufTokenType>(types_[id]); }
 
@@ -66,8 +70,10 @@ void Conversion::read_tokens() {
   io::each_gguf_string(header_, kTokens, [&](std::string_view token) {
     if (std::ssize(file_.ids) > kMaxTokenId)
       fail(ErrorKind::refused, "{}: {} has too many tokens", fields_.where(), kTokens);
+    // Tokens without a text have llama.cpp's names, which differ.
+    const std::string name = token.empty() ? fmt::format("[EMPTY_{}]", file_.ids.size()) : "";
     file_.ids.push_back(static_cast<int32_t>(file_.ids.size()));
-    file_.tokens.push_back(token);
+    file_.tokens.push_back(token.empty() ? std::string_view(name) : token);
   });
   file_.has_vocabulary = true;
   types_.assign(file_.tokens.size(), static_cast<int>(GgufTokenType::normal));
@@ -77,8 +83,14 @@ void Conversion::read_tokens() {
   }
 }
 
+// SentencePiece's own ids where the file names none.
 std::optional<int32_t> Conversion::special_id(const char* key) const {
-  if (!fields_.has(key)) return std::nullopt;
+  if (!fields_.has(key)) {
+    const size_t own = std::string_view(key) == kBos ? 1 : 2;
+    if (!is_sentence_piece() || own >= types_.size() || type(own) != GgufTokenType::control)
+      return std::nullopt;
+    return static_cast<int32_t>(own);
+  }
   const int64_t id = fields_.integer(key, INT32_MIN, UINT32_MAX);
   if (id < 0 || id >= std::ssize(file_.ids)) return std::nullopt;
   return static_cast<int32_t>(id);
@@ -127,7 +139,7 @@ void Conversion::sentence_piece(bool has_merges) {
   has_merges ? read_merges() : merges_of_scores();
   const bool prefix = fields_.boolean_or("tokenizer.ggml.add_space_prefix", !has_merges);
   use_sentence_piece_rules({.prefix = prefix}, file_.config);
-  add_post_processor(true);
+  add_post_processor(true, has_merges);
 }
 
 // SentencePiece joins the two neighbours whose token has the highest score.
@@ -141,6 +153,16 @@ void Conversion::merges_of_scores() {
   add_merges(file_, order, joins, fields_.where());
 }
 
+// No file says it, but tokens of some models take the white space behind them along.
+bool Conversion::takes_space_behind(std::string_view token) const {
+  constexpr std::string_view kOthers[]{"<unk>", "<s>", "<|endoftext|>"};
+  if (!is_sentence_piece() || std::ranges::find(kOthers, token) != std::end(kOthers)) return false;
+  const std::vector<GgufArchitecture>& all = gguf_architectures();
+  const auto row = std::ranges::find(all, fields_.string_or("general.architecture", ""),
+                                     &GgufArchitecture::name);
+  return row != all.end() && row->tokens_take_space;
+}
+
 // Tokens that are found in a text as they stand, before anything else.
 void Conversion::add_tokens() {
   Json added = Json::array();
@@ -149,24 +171,27 @@ void Conversion::add_tokens() {
     const std::string_view token = file_.tokens[id];
     // Runs of spaces are joined from single ones: a text has no SentencePiece space to find.
     const bool user = type(id) == GgufTokenType::user_defined && token.find(kSpace) == token.npos;
-    if (special || user) added.push_back(added_token(static_cast<int64_t>(id), token, special));
+    if (!special && !user) continue;
+    added.push_back(added_token(static_cast<int64_t>(id), token, special));
+    if (takes_space_behind(token)) added.back()["rstrip"] = true;
   }
   file_.config["added_tokens"] = std::move(added);
 }
 
-void Conversion::add_post_processor(bool adds_bos) {
+// `is_sure`: the first files of Gemma 4 say that there is no bos, which every text begins with.
+void Conversion::add_post_processor(bool adds_bos, bool is_sure) {
   const auto added = [&](const char* flag, bool otherwise, const char* key) {
     return fields_.boolean_or(flag, otherwise) ? special_id(key) : std::nullopt;
   };
-  add_around_text(file_,
-                  added("tokenizer.ggml.add_bos_token", adds_bos, "tokenizer.ggml.bos_token_id"),
-                  added("tokenizer.ggml.add_eos_token", false, "tokenizer.ggml.eos_token_id"));
+  add_around_text(
+      file_, is_sure ? special_id(kBos) : added("tokenizer.ggml.add_bos_token", adds_bos, kBos),
+      added("tokenizer.ggml.add_eos_token", false, kEos));
 }
 
 void Conversion::make() {
   read_tokens();
   file_.config = Json::object();
-  const std::string model = fields_.string("tokenizer.ggml.model");
+  const std::string model = fields_.string(kModel);
   add_tokens();
   if (model == "gpt2") {
     byte_level();
@@ -175,9 +200,8 @@ void Conversion::make() {
   } else if (model == "gemma4") {
     sentence_piece(true);
   } else {
-    fail(ErrorKind::refused,
-         "{}: tokenizer.ggml.model {} is not supported; supported: gpt2, llama, gemma4",
-         fields_.where(), io::printable(model));
+    fail(ErrorKind::refused, "{}: {} {} is not supported; supported: gpt2, llama, gemma4",
+         fields_.where(), kModel, io::printable(model));
   }
 }
 
