@@ -1,7 +1,6 @@
 #include "src/plan/hub_form.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -14,38 +13,11 @@
 
 namespace sluice {
 
-int64_t SourceOrder::source_of(int64_t row) const {
-  if (kind == Kind::same) return row;
-  const int64_t head = row / block, at = row % block, begin = head * block;
-  switch (kind) {
-    case Kind::pairs:
-      if (at >= of) return row;
-      return at < of / 2 ? begin + 2 * at : begin + 2 * (at - of / 2) + 1;
-    case Kind::tiles:
-      return (head % heads_each * of + head / heads_each) * block + at;
-    default:
-      return head * of;
-  }
-}
-
-int64_t SourceOrder::run_from(int64_t row) const {
-  if (kind == Kind::same) return INT64_MAX;
-  const int64_t at = row % block;
-  if (kind != Kind::pairs) return block - at;
-  return (at < of / 2 ? of / 2 : at < of ? of : block) - at;
-}
-
-int64_t SourceOrder::step_at(int64_t row) const {
-  return kind == Kind::pairs && row % block < of ? 2 : 1;
-}
-
 namespace {
-
-using Kind = SourceOrder::Kind;
 
 void add_runs(const HubPart& part, std::vector<RowRun>& runs) {
   const auto& [param, piece, order, begin, sources] = part;
-  const bool turned = order.kind == Kind::turned;
+  const bool turned = order.kind == SourceOrder::Kind::turned;
   for (int64_t row = 0; row < piece->outputs();) {
     int64_t from = order.source_of(row) + begin;
     auto source = sources->begin();
@@ -84,107 +56,6 @@ std::vector<RowRun> HubTensor::runs(int64_t matrix) const {
 }
 
 namespace {
-
-// The differences of a source's parameters from the hub's, by the paths of these.
-struct Differences {
-  std::map<std::pair<std::string, size_t>, SourceOrder> orders;  // of their parts
-  std::map<std::string, SourceOrder> columns;
-  std::map<std::string, float> added;
-  std::set<std::string> logs;
-};
-
-class FindDifferences {
- public:
-  FindDifferences(DecoderSpec& hub, DecoderSpec& source) : hub_(hub), source_(source) {}
-
-  Differences find() {
-    for (size_t l = 0; l < hub_.layers.size(); ++l) in_layer(l);
-    norms();
-    return std::move(found_);
-  }
-
- private:
-  void in_layer(size_t l) {
-    std::vector<const MixerSpec*> all, own;
-    each<MixerSpec>(hub_.kinds[hub_.layers[l]], [&](MixerSpec& spec) { all.push_back(&spec); });
-    each<MixerSpec>(source_.kinds[source_.layers[l]],
-                    [&](MixerSpec& spec) { own.push_back(&spec); });
-    check(all.size() == own.size(), "a model and its source have the same mixers");
-    for (size_t i = 0; i < all.size(); ++i) {
-      std::visit(
-          [&](const auto& hub) {
-            const auto& of_source = std::get<std::decay_t<decltype(hub)>>(*own[i]);
-            if constexpr (requires { hub.negative_rates; })
-              rates(hub, of_source, static_cast<int64_t>(l));
-            compare(hub, of_source, static_cast<int64_t>(l));
-          },
-          *all[i]);
-    }
-  }
-  void compare(const auto&, const auto&, int64_t) {}
-  // Both parameters of a linear layer, or of a norm.
-  void order(const std::string& name, int64_t layer, size_t part, const SourceOrder& order) {
-    for (const char* end : {".weight", ".bias"})
-      found_.orders[{name_in_layer(name, layer) + end, part}] = order;
-  }
-
-  void compare(const AttentionSpec& hub, const AttentionSpec& own, int64_t layer) {
-    if (!hub.rope || own.rope == hub.rope) return;
-    const SourceOrder pairs{Kind::pairs, hub.head_dim, hub_.ropes[hub.angles].dim};
-    for (size_t part = 0; part < (hub.shared_with ? 1 : 2); ++part)
-      order(hub.qkv.name, layer, part, pairs);
-    for (const NormSpec* norm : {&hub.q_norm, &hub.k_norm})
-      if (norm->exists()) order(norm->name, layer, 0, pairs);
-  }
-
-  // A head's keys are [rank, elements] where they have a tensor of their own.
-  void compare(const MlaSpec& hub, const MlaSpec& own, int64_t layer) {
-    if (own.transposed_keys == hub.transposed_keys) return;
-    found_.orders[{name_in_layer(hub.keys.source, layer) + ".keys.weight", 0}] = {
-        Kind::turned, hub.nope_dim, hub.rank};
-  }
-
-  void compare(const GatedDeltaNetSpec& hub, const GatedDeltaNetSpec& own, int64_t layer) {
-    if (own.tiled == hub.tiled) return;
-    const int64_t keys = hub.key_heads.units(), heads = hub.heads.units(), value = hub.value_dim;
-    const auto tiles = [&](int64_t block) {
-      return SourceOrder{Kind::tiles, block, keys, heads / keys};
-    };
-    constexpr size_t kValues = 2, kGate = 3, kDecays = 4, kSteps = 5;
-    order(hub.input.name, layer, kValues, tiles(value));
-    order(hub.input.name, layer, kGate, tiles(value));
-    order(hub.input.name, layer, kDecays, tiles(hub.decays().unit));
-    order(hub.input.name, layer, kSteps, tiles(1));
-    const std::string convolution = name_in_layer(hub.convolution.name, layer);
-    found_.orders[{convolution + ".weight", kValues}] = tiles(value * hub.convolution.width);
-    found_.orders[{convolution + ".bias", kValues}] = tiles(value);
-    found_.orders[{name_in_layer(hub.log_rates, layer), 0}] = tiles(1);
-    found_.orders[{name_in_layer(hub.step_bias, layer), 0}] = tiles(hub.decays().unit);
-    found_.columns[name_in_layer(hub.output.name, layer) + ".weight"] = tiles(value);
-  }
-
-  void rates(const auto& hub, const auto& own, int64_t layer) {
-    if (own.negative_rates != hub.negative_rates)
-      found_.logs.insert(name_in_layer(hub.log_rates, layer));
-  }
-
-  void norms() {
-    std::vector<const NormSpec*> all, own;
-    each_norm(hub_, [&](NormSpec& norm) { all.push_back(&norm); });
-    each_norm(source_, [&](NormSpec& norm) { own.push_back(&norm); });
-    check(all.size() == own.size(), "a model and its source have the same norms");
-    for (size_t i = 0; i < all.size(); ++i) {
-      const float added = own[i]->params.weight_offset - all[i]->params.weight_offset;
-      if (added == 0) continue;
-      for (size_t l = 0; l < hub_.layers.size(); ++l)
-        found_.added[name_in_layer(all[i]->name, static_cast<int64_t>(l)) + ".weight"] = added;
-    }
-  }
-
-  DecoderSpec& hub_;
-  DecoderSpec& source_;
-  Differences found_;
-};
 
 std::vector<Param*> params_of(const Model& model) {
   std::vector<Param*> params;
@@ -237,7 +108,7 @@ class MakeForm {
         plan_tensors_[&plan.params[plan.tensors[t].param].param->pieces[plan.tensors[t].piece]] = t;
   }
 
-  void make(const Differences& differences) {
+  void make(const SourceDifferences& differences) {
     const std::vector<Param*> hub = params_of(form_.model), own = params_of(source_);
     const bool alike = std::ranges::equal(hub, own, [](const Param* a, const Param* b) {
       return a->role == b->role && a->expert == b->expert;
@@ -281,7 +152,7 @@ class MakeForm {
     return rows;
   }
 
-  void add(const Param& hub, const Param& own, const Differences& differences) {
+  void add(const Param& hub, const Param& own, const SourceDifferences& differences) {
     const auto rows = std::make_shared<const std::vector<SourceRows>>(rows_of(own));
     int64_t begin = 0;
     for (size_t i = 0; i < hub.pieces.size(); ++i) {
@@ -364,7 +235,7 @@ HubForm hub_form(const ModelSource& source, const Model& model, const ReadPlan& 
   build_root(form.model, {}, &named, model.spec.has_head);
   DecoderSpec own = model.spec;
   MakeForm make(form, model, plan, index);
-  make.make(FindDifferences(form.model.spec, own).find());
+  make.make(source_differences(form.model.spec, own));
   make.set_shapes(hub_shapes(form.model));
   return form;
 }

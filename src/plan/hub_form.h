@@ -9,28 +9,9 @@
 #include <vector>
 
 #include "src/plan/read_plan.h"
+#include "src/plan/source_differences.h"
 
 namespace sluice {
-
-// The order of rows, or columns, that the source has in another one.
-struct SourceOrder {
-  enum class Kind : uint8_t {
-    same,
-    pairs,  // of heads of `block` rows: the two of a rotary pair, of `of` rows, are neighbours
-    tiles,  // of heads of `block` rows: those of `of` key heads go by their place among these
-    turned  // of heads of `block` rows: each is a matrix of `of` rows whose columns they are
-  };
-  Kind kind = Kind::same;
-  int64_t block = 0;
-  int64_t of = 0;
-  int64_t heads_each = 0;  // tiles: heads of a key head
-
-  // The source's row that is the hub's `row`; turned: the first one of its matrix.
-  int64_t source_of(int64_t row) const;
-  // Rows from `row` on whose sources are at equal steps.
-  int64_t run_from(int64_t row) const;
-  int64_t step_at(int64_t row) const;
-};
 
 // Rows of a hub's matrix that are rows of one of the plan's, at equal steps.
 struct RowRun {
