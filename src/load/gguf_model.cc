@@ -45,7 +45,7 @@ bool is_mxfp4(const WeightFormat& format) {
 DType kept_type(const ReadPlan& plan, const GgufTensor& tensor, std::optional<DType> numbers) {
   if (numbers) return *numbers;
   if (tensor.whole != nullptr) return kept_dtype(tensor.whole->dtype);
-  const TensorPlan& first = plan.tensors[tensor.rows.front()];
+  const TensorPlan& first = plan.tensors[tensor.rows.front().tensor];
   const WeightFormat& format = plan.params[first.param].format;
   if (first.matrix->kept) return is_mxfp4(format) ? DType::e2m1_e8m0 : DType::bf16;
   const DType kept = kept_dtype(first.stored->dtype);
@@ -77,14 +77,18 @@ class TypeChoice {
  private:
   ParamRole role_of(const GgufTensor& tensor) const {
     if (tensor.rows.empty()) return ParamRole::linear;
-    return plan_.params[plan_.tensors[tensor.rows.front()].param].param->role;
+    return plan_.params[plan_.tensors[tensor.rows.front().tensor].param].param->role;
+  }
+  bool is_expert(const GgufTensor& tensor) const {
+    if (tensor.rows.empty()) return tensor.shape.size() > 2;
+    return plan_.params[plan_.tensors[tensor.rows.front().tensor].param].param->expert >= 0;
   }
   DType wanted(const GgufTensor& tensor, ParamRole role) const {
     const bool tied = origin_.model.root->spec().tie_word_embeddings;
     if (role == ParamRole::head || (role == ParamRole::embedding && tied)) return scheme_->head;
     if (role == ParamRole::embedding) return scheme_->embedding;
     if (scheme_->better != scheme_->linear && is_better(tensor.name)) return scheme_->better;
-    return tensor.shape.size() > 2 ? scheme_->experts : scheme_->linear;
+    return is_expert(tensor) ? scheme_->experts : scheme_->linear;
   }
   // The first and the last eighth of the layers, and each third between, as llama.cpp has it.
   bool is_better(std::string_view name) const {
@@ -147,10 +151,11 @@ bool rotate_alike(const RopeConfig& a, const RopeConfig& b) {
   if (a.dim != b.dim || !are_near(a.attention_factor, b.attention_factor) ||
       a.depends_on_length() != b.depends_on_length())
     return false;
+  constexpr float kStands = 1e-12f;  // a pair that no length turns
   for (const int64_t length : {int64_t{1}, a.usable_positions()}) {
     const std::vector<float> of_a = rope_frequencies(a, length), of_b = rope_frequencies(b, length);
     for (size_t i = 0; i < of_a.size(); ++i)
-      if (std::abs(of_a[i] - of_b[i]) > 1e-5f * of_a[i]) return false;
+      if (std::abs(of_a[i] - of_b[i]) > 1e-5f * of_a[i] + kStands) return false;
   }
   return true;
 }
@@ -252,6 +257,15 @@ std::string odd_key(const GgufArchitecture& row, const Model& of, const DecoderS
        of.files.architecture, row.name);
 }
 
+// The path of the file that is tried is no one's.
+[[noreturn]] void refuse_as(const GgufArchitecture& row, const fs::path& trial,
+                            const Error& error) {
+  const std::string place = io::printable(trial.string()) + ": ", what = error.what();
+  if (!what.starts_with(place)) throw error;
+  fail(ErrorKind::refused, "config.json: no keys of GGUF's {} say it all: {}", row.name,
+       what.substr(place.size()));
+}
+
 // Reads the file as it will be, and compares it with what it is made of.
 void check_trial(const fs::path& path, const GgufArchitecture& row, const GgufOrigin& origin,
                  const Model& in_gguf, const Tokenizer* tokenizer) {
@@ -331,7 +345,11 @@ GgufModel make(const GgufArchitecture& row, const Attempt& attempt, bool names_w
   }
   describe_ends(origin.model.files.eos_ids, attempt.tokenizer, metadata);
   write_trial(made, attempt.trial);
-  check_trial(attempt.trial, row, origin, in_gguf, attempt.tokenizer);
+  try {
+    check_trial(attempt.trial, row, origin, in_gguf, attempt.tokenizer);
+  } catch (const Error& e) {
+    refuse_as(row, attempt.trial, e);
+  }
   return made;
 }
 

@@ -14,6 +14,7 @@
 #include "src/models/gguf/gguf_export.h"
 #include "src/models/registry.h"
 #include "src/plan/read_plan.h"
+#include "src/plan/source_differences.h"
 
 namespace sluice {
 
@@ -35,23 +36,33 @@ const GgufScheme& find_gguf_scheme(std::string_view name);
 struct GgufElements {
   const io::StoredTensor* stored = nullptr;
   Piece piece;
+  SourceOrder order = {};  // of the piece's
+};
+
+// Rows of a tensor of the plan. Turned: each so many of them are a matrix, whose columns become
+// rows.
+struct GgufRows {
+  uint32_t tensor = 0;
+  int64_t first = 0;
+  int64_t rows = 0;
+  SourceOrder order = {};
+
+  int64_t end() const { return first + rows; }
 };
 
 struct GgufTensor {
   std::string name;
   DType type = DType::f32;
   Shape shape;
-  // A matrix, or a stack of them: rows of these tensors of the plan, in order; or all of a tensor.
-  std::vector<uint32_t> rows = {};
+  // A matrix, or a stack of them: these rows one after another, or all of a tensor.
+  std::vector<GgufRows> rows = {};
   const io::StoredTensor* whole = nullptr;
   // A vector: these elements, or numbers.
   std::vector<GgufElements> elements = {};
   std::vector<float> numbers = {};
-  float offset = 0;  // added to each
-  // Rows of a head, of which the first `turned` are rotated: the two of a pair, which are half of
-  // them apart, become neighbours. 0: all rows stay in their order.
-  int64_t head = 0;
-  int64_t turned = 0;
+  float offset = 0;          // added to each
+  bool is_rate = false;      // -exp of each
+  SourceOrder columns = {};  // of a matrix
 
   bool is_vector() const { return rows.empty() && whole == nullptr; }
   io::TensorToWrite written() const { return {name, type, shape}; }

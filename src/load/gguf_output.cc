@@ -42,12 +42,27 @@ uint64_t made_row_bytes(const GgufTensor& tensor) {
   return row_bytes(tensor.type, cols_of(tensor));
 }
 
-// The row of a head that becomes `row`.
-int64_t row_before(const GgufTensor& tensor, int64_t row) {
-  if (tensor.head == 0) return row;
-  const int64_t in_head = row % tensor.head, half = tensor.turned / 2;
-  if (in_head >= tensor.turned) return row;
-  return row - in_head + in_head % 2 * half + in_head / 2;
+bool is_turned(const GgufRows& rows) { return rows.order.kind == SourceOrder::Kind::turned; }
+
+// Rows of the plan's tensor that are loaded together: heads whose rows change places.
+int64_t rows_together(const GgufRows& rows) {
+  if (is_turned(rows)) return rows.order.of;
+  return std::max<int64_t>(rows.order.block, 1);
+}
+
+// Floats beside rows that are made: a row of each thread, or two where columns change places, and a
+// matrix that is turned.
+size_t scratch_floats(const GgufTensor& tensor, int threads) {
+  const int64_t each = tensor.columns.kind == SourceOrder::Kind::same ? 1 : 2;
+  int64_t turned = 0;
+  for (const GgufRows& rows : tensor.rows)
+    if (is_turned(rows)) turned = std::max(turned, rows.order.block * rows.order.of);
+  return static_cast<size_t>(threads * each * cols_of(tensor) + turned);
+}
+
+// Of the plan of a whole tensor.
+GgufRows all_rows(const GgufTensor& tensor) {
+  return {.rows = *tensor.shape.elements() / cols_of(tensor)};
 }
 
 // Returns whether no element, and no scale of a block, is beyond its type.
@@ -140,30 +155,29 @@ void GgufOutput::divide() {
   }
 }
 
-uint64_t GgufOutput::least_to_make(const ReadPlan& plan, uint32_t part,
+uint64_t GgufOutput::least_to_make(const ReadPlan& plan, const GgufRows& rows,
                                    const GgufTensor& tensor) const {
-  const auto together =
-      static_cast<uint64_t>(std::lcm(row_step(plan, part), std::max<int64_t>(tensor.head, 1)));
+  const int64_t step = row_step(plan, rows.tensor);
+  const auto together = static_cast<uint64_t>(std::lcm(step, rows_together(rows)));
   // Half of the memory is for the load: its least has room for a step.
-  const uint64_t load = spill_window(plan, part, 0).least_memory * 2 * together /
-                        static_cast<uint64_t>(row_step(plan, part));
-  const uint64_t rows =
-      static_cast<uint64_t>(std::max(tensor.head, kRowsTogether)) * made_row_bytes(tensor) +
-      static_cast<uint64_t>(writing_.options.threads * cols_of(tensor)) * sizeof(float) +
-      kPageBytes;
-  return 2 * round_up(std::max(load, rows), kPageBytes);
+  const uint64_t load =
+      spill_window(plan, rows.tensor, 0).least_memory * 2 * together / static_cast<uint64_t>(step);
+  const uint64_t made = static_cast<uint64_t>(kRowsTogether) * made_row_bytes(tensor) +
+                        scratch_floats(tensor, writing_.options.threads) * sizeof(float) +
+                        kPageBytes;
+  return 2 * round_up(std::max(load, made), kPageBytes);
 }
 
 uint64_t GgufOutput::least_memory() const {
   uint64_t most = 0;
   for (const GgufTensor& t : writing_.model.tensors)
-    for (const uint32_t part : t.rows)
-      most = std::max(most, least_to_make(writing_.model.plan, part, t));
+    for (const GgufRows& rows : t.rows)
+      most = std::max(most, least_to_make(writing_.model.plan, rows, t));
   for (const GgufTensor& t : writing_.model.tensors) {
     if (t.whole == nullptr) continue;
     Param param;
-    most = std::max(
-        most, least_to_make(lay_out_matrix(*t.whole, {*find_quant_scheme("none")}, param), 0, t));
+    const ReadPlan plan = lay_out_matrix(*t.whole, {*find_quant_scheme("none")}, param);
+    most = std::max(most, least_to_make(plan, all_rows(t), t));
   }
   return kLaneBytes + most;
 }
@@ -210,59 +224,70 @@ WriteReport GgufOutput::write(OutputDirectory& out, std::span<std::byte> memory,
 
 void GgufOutput::write_tensor(const GgufTensor& tensor, Work& work) const {
   if (tensor.is_vector()) return write_vector(tensor, work);
-  for (const uint32_t part : tensor.rows) write_rows(writing_.model.plan, part, tensor, work);
+  for (const GgufRows& rows : tensor.rows) write_rows(writing_.model.plan, rows, tensor, work);
   if (tensor.whole == nullptr) return;
   Param param;
   const ReadPlan plan = lay_out_matrix(*tensor.whole, {*find_quant_scheme("none")}, param);
-  write_rows(plan, 0, tensor, work);
+  write_rows(plan, all_rows(tensor), tensor, work);
 }
 
 void GgufOutput::write_vector(const GgufTensor& tensor, Work& work) const {
-  std::vector<float> stored = tensor.numbers;
+  std::vector<float> made = tensor.numbers;
   const io::StoredTensor* read = nullptr;
   std::string bytes;
-  for (const auto& [from, piece] : tensor.elements) {
+  for (const auto& [from, piece, order] : tensor.elements) {
     if (from != read) bytes = io::read_tensors(writing_.index, std::array{from}).front();
     read = from;
     const int64_t begin = piece.view.index.value_or(0) * from->shape[from->shape.size() - 1];
-    for (int64_t i = 0; i < piece.outputs(); ++i)
-      stored.push_back(element_at(bytes, from->dtype, begin + piece.stored_output(i)) +
-                       tensor.offset);
+    for (int64_t i = 0; i < piece.outputs(); ++i) {
+      const int64_t at = begin + piece.stored_output(order.source_of(i));
+      const float value = element_at(bytes, from->dtype, at) + tensor.offset;
+      made.push_back(tensor.is_rate ? -std::exp(value) : value);
+    }
   }
-  std::vector<float> made(stored.size());
-  for (size_t i = 0; i < made.size(); ++i)
-    made[i] = stored[static_cast<size_t>(row_before(tensor, static_cast<int64_t>(i)))];
   work.write(std::as_bytes(std::span(made)));
 }
 
-void GgufOutput::write_rows(const ReadPlan& plan, uint32_t part, const GgufTensor& tensor,
+void GgufOutput::write_rows(const ReadPlan& plan, const GgufRows& rows, const GgufTensor& tensor,
                             Work& work) const {
-  work.loader.load(
-      plan, part,
-      [&](const MatrixRows& loaded) {
-        make_rows(loaded, tensor, work);
-        return true;
-      },
-      std::max<int64_t>(tensor.head, 1));
+  const auto take = [&](const MatrixRows& loaded) {
+    if (is_turned(rows)) {
+      make_turned(loaded, rows, tensor, work);
+      return true;
+    }
+    const int64_t begin = std::max(rows.first, loaded.first),
+                  end = std::min(rows.end(), loaded.first + loaded.rows);
+    make_rows(std::max<int64_t>(end - begin, 0), tensor, work, [&](int64_t row, float* to) {
+      decode(loaded.encoded, rows.order.source_of(begin + row) - loaded.first, to);
+    });
+    return true;
+  };
+  work.loader.load(plan, rows.tensor, rows.first, rows.end(), take, rows_together(rows));
 }
 
-// Makes as many rows at once as there is room for: whole heads, where these change their order.
-void GgufOutput::make_rows(const MatrixRows& loaded, const GgufTensor& tensor, Work& work) const {
+// Makes as many rows at once as there is room for.
+template <class RowOf>
+void GgufOutput::make_rows(int64_t count, const GgufTensor& tensor, Work& work,
+                           RowOf row_of) const {
   const auto cols = static_cast<size_t>(cols_of(tensor));
-  const size_t scratch = cols * sizeof(float) * static_cast<size_t>(work.pool.size());
   const uint64_t bytes = made_row_bytes(tensor);
+  const size_t scratch = scratch_floats(tensor, work.pool.size()) * sizeof(float);
   auto* const values = reinterpret_cast<float*>(work.rows.data());
   const std::span<std::byte> made = work.rows.subspan(round_up(scratch, kPageBytes));
-  const int64_t head = std::max<int64_t>(tensor.head, 1);
-  const int64_t most = static_cast<int64_t>(made.size() / bytes) / head * head;
+  const auto most = static_cast<int64_t>(made.size() / bytes);
   if (most == 0) fail(ErrorKind::no_fit, "{}: has no room for its rows", tensor.name);
-  for (int64_t first = 0; first < loaded.rows; first += most) {
-    const int64_t rows = std::min(most, loaded.rows - first);
+  const bool moves = tensor.columns.kind != SourceOrder::Kind::same;
+  for (int64_t first = 0; first < count; first += most) {
+    const int64_t rows = std::min(most, count - first);
     std::atomic<bool> finite = true;
     work.pool.parallel_for(rows, 8, [&](int64_t begin, int64_t end, int worker) {
-      const std::span<float> row(values + static_cast<size_t>(worker) * cols, cols);
+      const std::span<float> row(values + static_cast<size_t>(worker) * cols * (moves ? 2 : 1),
+                                 cols);
+      float* const stored = moves ? row.data() + cols : row.data();
       for (int64_t r = begin; r < end; ++r) {
-        decode(loaded.encoded, row_before(tensor, first + r), row.data());
+        row_of(first + r, stored);
+        for (size_t c = 0; moves && c < cols; ++c)
+          row[c] = stored[tensor.columns.source_of(static_cast<int64_t>(c))];
         std::byte* const to = made.data() + static_cast<uint64_t>(r) * bytes;
         make_row(tensor.type, row, to);
         if (!is_finite(tensor.type, row, to)) finite = false;
@@ -272,6 +297,23 @@ void GgufOutput::make_rows(const MatrixRows& loaded, const GgufTensor& tensor, W
       fail(ErrorKind::refused, "{}: has values that {} cannot hold; give another --quantization",
            tensor.name, dtype_name(tensor.type));
     work.write(made.first(static_cast<uint64_t>(rows) * bytes));
+  }
+}
+
+// The columns of each matrix of a head become rows.
+void GgufOutput::make_turned(const MatrixRows& loaded, const GgufRows& rows,
+                             const GgufTensor& tensor, Work& work) const {
+  const int64_t inputs = rows.order.of, outputs = rows.order.block;
+  auto* const head = reinterpret_cast<float*>(work.rows.data()) +
+                     scratch_floats(tensor, work.pool.size()) - inputs * outputs;
+  for (int64_t first = loaded.first; first < loaded.first + loaded.rows; first += inputs) {
+    work.pool.parallel_for(inputs, 8, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r)
+        decode(loaded.encoded, first - loaded.first + r, head + r * outputs);
+    });
+    make_rows(outputs, tensor, work, [&](int64_t row, float* to) {
+      for (int64_t c = 0; c < inputs; ++c) to[c] = head[c * outputs + row];
+    });
   }
 }
 

@@ -47,11 +47,16 @@ class GgufOutput {
   std::span<const GgufTensor> tensors_of(const File& file) const;
   void divide();
   // Bytes for rows that are made together, and the load of them.
-  uint64_t least_to_make(const ReadPlan& plan, uint32_t tensor, const GgufTensor& of) const;
+  uint64_t least_to_make(const ReadPlan& plan, const GgufRows& rows, const GgufTensor& of) const;
   void write_tensor(const GgufTensor& tensor, Work& work) const;
   void write_vector(const GgufTensor& tensor, Work& work) const;
-  void write_rows(const ReadPlan& plan, uint32_t part, const GgufTensor& tensor, Work& work) const;
-  void make_rows(const MatrixRows& loaded, const GgufTensor& tensor, Work& work) const;
+  void write_rows(const ReadPlan& plan, const GgufRows& rows, const GgufTensor& tensor,
+                  Work& work) const;
+  // `row_of(row, to)` makes the floats of a row before its columns change places.
+  template <class RowOf>
+  void make_rows(int64_t count, const GgufTensor& tensor, Work& work, RowOf row_of) const;
+  void make_turned(const MatrixRows& loaded, const GgufRows& rows, const GgufTensor& tensor,
+                   Work& work) const;
 
   GgufWriting writing_;
   std::vector<File> files_;

@@ -11,6 +11,7 @@
 
 #include "io/checkpoint/gguf.h"
 #include "src/base/json.h"
+#include "src/models/decoder_spec.h"
 #include "src/models/source.h"
 #include "src/text/tokenizer.h"
 
@@ -33,8 +34,9 @@ struct GgufKey {
 };
 // The end of a tensor's name on the hub: that of the file (".weight", ".bias"), the same for a
 // vector that is a matrix of one row there, for a matrix here that is a vector there, for a
-// convolution's matrix that has one more dimension there or for heads' matrices that lie below one
-// another there, or nothing, for a vector there, too, or ".weight", which the file has not. Some
+// convolution's matrix that has one more dimension there, or here, too (filters), or for heads'
+// matrices that lie below one another there, or nothing, for a vector there, too, also of a matrix
+// of one column here, or ".weight", which the file has not. Some
 // stand for several tensors: matrices, whose numbers then follow their name, or q, k and v. Else a
 // name without an end here has none there.
 enum class GgufNameEnd : uint8_t {
@@ -42,13 +44,18 @@ enum class GgufNameEnd : uint8_t {
   one_row,
   vector,
   convolution,
+  filters,
   heads,
   none,
   vector_alone,
+  column,
   weight,
   slices,
   heads_apart
 };
+constexpr bool has_no_end(GgufNameEnd end) {
+  return end == GgufNameEnd::none || end == GgufNameEnd::vector_alone || end == GgufNameEnd::column;
+}
 struct GgufName {
   // Without ".weight" or ".bias", or a whole name with another end; of a layer: after "blk.N.".
   std::string_view name;
@@ -108,6 +115,11 @@ struct GgufLayerTypes {
   std::string_view config_key = "layer_types";
   std::string_view offset_key = {};
 };
+// A key that other readers want, and its value.
+struct GgufConstant {
+  std::string_view key;  // after "ARCHITECTURE."
+  std::string_view json;
+};
 // The function of a router's scores, as expert_gating_func has it; none: there are no experts.
 enum class GgufScores : uint8_t { none, softmax, sigmoid, sqrt_softplus = 4 };
 struct GgufArchitecture {
@@ -146,6 +158,10 @@ struct GgufArchitecture {
   // Tokens of SentencePiece that are found as they stand take the white space behind them along.
   bool tokens_take_space = false;
   double log_multiplier = 1;  // factor of yarn's mscale in rope.scaling.yarn_log_multiplier
+  // What is written alone: constants, and the inverse of `derive`.
+  std::vector<GgufConstant> constants = {};
+  void (*undo)(const DecoderSpec& spec, Json& config) = nullptr;
+  bool names_windows = false;  // the layers with a window are listed, whatever they are
 };
 inline constexpr std::string_view kGgufFrequencyBase = "rope.freq_base";
 const std::vector<GgufArchitecture>& gguf_architectures();

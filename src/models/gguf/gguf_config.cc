@@ -541,7 +541,7 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
   }
   auto found = std::ranges::find(architecture.names, name, &GgufName::name);
   if (found == architecture.names.end()) return;
-  const bool alone = found->end == GgufNameEnd::none || found->end == GgufNameEnd::vector_alone;
+  const bool alone = has_no_end(found->end);
   if (dot == rest.size() && !alone && found->end != GgufNameEnd::weight) return;
   std::string hub(found->hub_name);
   const auto put = [&](std::string_view place, std::string_view value) {
@@ -559,10 +559,11 @@ void rename_gguf_tensor(const GgufArchitecture& architecture, io::StoredTensor& 
   tensor.name = std::move(hub);
   if (found->end == GgufNameEnd::one_row && tensor.shape.size() == 1)
     tensor.shape = Shape{1, tensor.shape[0]};
-  const bool flat = found->end == GgufNameEnd::vector || found->end == GgufNameEnd::vector_alone;
+  const bool flat = found->end == GgufNameEnd::vector || found->end == GgufNameEnd::vector_alone ||
+                    found->end == GgufNameEnd::column;
   if (flat && tensor.shape.elements()) tensor.shape = Shape{*tensor.shape.elements()};
-  if (found->end == GgufNameEnd::convolution && tensor.shape.elements() &&
-      tensor.shape.size() > 1) {
+  const bool filters = found->end == GgufNameEnd::convolution || found->end == GgufNameEnd::filters;
+  if (filters && tensor.shape.elements() && tensor.shape.size() > 1) {
     const int64_t width = tensor.shape[tensor.shape.size() - 1];
     tensor.shape = Shape{*tensor.shape.elements() / width, 1, width};
   }

@@ -44,7 +44,11 @@ void describe_tokenizer(const TokenizerFiles& files, const Tokenizer& tokenizer,
                         const ChatFiles& chat, io::GgufMetadata& metadata);
 
 // The GGUF name of a tensor with the hub's name; nullopt: there is none.
-std::optional<std::string> gguf_name(const GgufArchitecture& architecture, std::string_view name);
+struct GgufFileName {
+  std::string name;
+  GgufNameEnd end = GgufNameEnd::same;  // slices: it is the next matrix of the tensor
+};
+std::optional<GgufFileName> gguf_name(const GgufArchitecture& architecture, std::string_view name);
 // The hub's names of all tensors that a file may have, those of stacked experts in the place of the
 // experts' own.
 std::vector<std::string> possible_names(const GgufArchitecture& architecture, int64_t layers);

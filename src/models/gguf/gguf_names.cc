@@ -10,12 +10,14 @@ namespace {
 
 constexpr std::string_view kLayer = "{}", kExpert = "{e}";
 
-// Rows whose tensors have no end on the hub, and those that are otherwise as there.
-bool has_no_end(const GgufName& row) {
-  return row.end == GgufNameEnd::none || row.end == GgufNameEnd::vector_alone;
-}
-bool is_alike(const GgufName& row) {
-  return row.end == GgufNameEnd::same || row.end == GgufNameEnd::one_row || has_no_end(row);
+// The end of a name that has none on the hub.
+std::string_view end_in_file(const GgufName& row) {
+  constexpr std::array<std::string_view, 2> kBiases{"exp_probs_b", "ssm_dt"},
+      kAlone{"ssm_a", "ssm_d"};
+  const bool is_whole =
+      row.name.find('.') != std::string_view::npos || row.end != GgufNameEnd::none;
+  if (is_whole || std::ranges::find(kAlone, row.name) != kAlone.end()) return "";
+  return std::ranges::find(kBiases, row.name) != kBiases.end() ? ".bias" : ".weight";
 }
 
 std::string with_layer(std::string_view name, std::string_view layer) {
@@ -45,43 +47,52 @@ bool is_in_parts(const GgufArchitecture& architecture, std::string_view gguf_nam
 // Templates of the hub's names of a row.
 std::vector<std::string> templates_of(const GgufName& row) {
   const std::string name(row.hub_name);
-  if (has_no_end(row)) return {name};
+  if (has_no_end(row.end)) return {name};
   return {name + ".weight", name + ".bias"};
+}
+
+// The stack that has the tensor as one of its matrices.
+std::optional<GgufFileName> stack_of(const GgufArchitecture& architecture, std::string_view name) {
+  for (const GgufName& row : architecture.names) {
+    if (row.end != GgufNameEnd::slices) continue;
+    const auto part = std::ranges::find(architecture.names, fmt::format("{}.{}", row.name, kExpert),
+                                        &GgufName::name);
+    if (part == architecture.names.end()) continue;
+    const std::string_view begin = part->hub_name.substr(0, part->hub_name.find(kExpert));
+    if (name.starts_with(begin) && name.ends_with(".weight"))
+      return GgufFileName{fmt::format("{}.weight", row.name), row.end};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<std::string> gguf_name(const GgufArchitecture& architecture, std::string_view name) {
+std::optional<GgufFileName> gguf_name(const GgufArchitecture& architecture, std::string_view name) {
   constexpr std::array<std::string_view, 3> kEnds{"", ".weight", ".bias"};
   for (const GgufName& row : architecture.names) {
-    if (!is_alike(row) || row.hub_name.empty()) continue;
+    if (row.hub_name.empty()) continue;
     const std::string_view layer = layer_in(row.hub_name, name);
     std::string own(row.name);
     if (row.hub_name.find(kLayer) != std::string_view::npos) {
       if (layer.empty()) continue;
       own = fmt::format("blk.{}.{}", layer, own);
     }
-    // An end that the hub has not.
-    const bool is_whole =
-        row.name.find('.') != std::string_view::npos || row.end == GgufNameEnd::vector_alone;
-    const std::string_view own_end = is_whole ? "" : row.name.ends_with("_b") ? ".bias" : ".weight";
     for (const std::string_view end : kEnds) {
-      if (has_no_end(row) && end != own_end) continue;
+      if (has_no_end(row.end) && end != end_in_file(row)) continue;
       io::StoredTensor tensor{.name = own + std::string(end), .shape = Shape{1}};
       const std::string gguf = tensor.name;
       rename_gguf_tensor(architecture, tensor);
-      if (tensor.name == name && gguf != name) return gguf;
+      if (tensor.name == name && gguf != name) return GgufFileName{gguf, row.end};
     }
   }
-  return std::nullopt;
+  return stack_of(architecture, name);
 }
 
 std::vector<std::string> possible_names(const GgufArchitecture& architecture, int64_t layers) {
   std::vector<std::string> names;
   for (const GgufName& row : architecture.names) {
     const bool is_expert = row.hub_name.find(kExpert) != std::string_view::npos;
-    if (!is_alike(row) || is_expert || row.hub_name.empty() || is_in_parts(architecture, row.name))
-      continue;
+    if (is_expert || row.hub_name.empty() || is_in_parts(architecture, row.name)) continue;
     const bool in_layer = row.hub_name.find(kLayer) != std::string_view::npos;
     for (const std::string& name : templates_of(row))
       for (int64_t l = 0; l < (in_layer ? layers : 1); ++l)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,7 @@ GgufArchitecture gemma4() {
                {"attn_k.weight", "attention_k_eq_v", "attn_v.weight"}};
   row.widths = {{"per_layer_token_embd.weight", "vocab_size_per_layer_input"}};
   row.scores = GgufScores::softmax;
-  row.layer_config = true;
+  row.layer_config = row.names_windows = true;
   return row;
 }
 
@@ -92,7 +93,29 @@ const Names kGemma3nNames{
 void derive_gemma3n(const JsonFields&, Json& config) {
   constexpr const char* kShares = "activation_sparsity_pattern";
   if (!config.contains(kShares)) return;
-  for (Json& share : config[kShares]) share = std::erfc(-share.get<double>() * M_SQRT1_2) / 2;
+  constexpr double kDigits = 1e6;  // config.json has few, and the file float32
+  for (Json& share : config[kShares])
+    share = std::round(std::erfc(-share.get<double>() * M_SQRT1_2) / 2 * kDigits) / kDigits;
+}
+
+// The deviation above the mean that a share of a normal distribution is below.
+double deviation_of(double share) {
+  if (share <= 0) return -std::numeric_limits<double>::infinity();
+  double low = -40, high = 40;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle * M_SQRT1_2) / 2 < share ? low : high) = middle;
+  }
+  return low;
+}
+
+void undo_gemma3n(const DecoderSpec& spec, Json& config) {
+  constexpr const char *kShares = "activation_sparsity_pattern", *kWidths = "intermediate_size";
+  const size_t layers = spec.layers.size();
+  if (config.contains(kShares) && config[kShares].is_array())
+    for (Json& share : config[kShares]) share = deviation_of(share.get<double>());
+  if (config.contains(kWidths) && config[kWidths].is_number())
+    config[kWidths] = std::vector<int64_t>(layers, config[kWidths].get<int64_t>());
 }
 
 // Its norms multiply by weights as they are.
@@ -116,6 +139,8 @@ GgufArchitecture gemma3n() {
   row.widths = {{"per_layer_token_embd.weight", "vocab_size_per_layer_input"},
                 {"laurel_l.weight", "laurel_rank"}};
   row.derive = derive_gemma3n;
+  row.undo = undo_gemma3n;
+  row.names_windows = true;
   return row;
 }
 

@@ -100,7 +100,7 @@ GgufArchitecture dots3() {
       .model_type = "dots3_note_text",
       .keys = all,
       .names = latent_names(merged<GgufName>({more, kIndexerNames}, &GgufName::name)),
-      .facts = {},
+      .facts = {.latent_parts = true},
       .rotated_key = {}};
   row.values = {{"n_group", "1"},
                 {"topk_group", "1"},
@@ -124,53 +124,36 @@ const std::vector<GgufDifference> kSizesWithoutRope{
 Rows latent_decoders() {
   const Keys indexed =
       latent_keys(merged<GgufKey>({kIndexerKeys, kGroupedExpertKeys}, &GgufKey::key));
+  const SourceFacts parts{.latent_parts = true};
+  const Keys grouped = latent_keys(kGroupedExpertKeys);
   Rows all{
-      {"deepseek2",
-       "DeepseekV3ForCausalLM",
-       "deepseek_v3",
-       latent_keys(kGroupedExpertKeys),
-       latent_names(),
-       {}},
-      {"deepseek2",
-       "DeepseekV2ForCausalLM",
-       "deepseek_v2",
-       latent_keys(kGroupedExpertKeys),
-       latent_names(),
-       {}},
-      {"mistral4",
-       "Mistral4ForCausalLM",
-       "mistral4",
-       latent_keys(kGroupedExpertKeys),
-       latent_names(),
-       {}},
-      {"deepseek32",
-       "DeepseekV32ForCausalLM",
-       "deepseek_v32",
-       indexed,
-       latent_names(kIndexerNames),
-       {}},
-      {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", indexed, latent_names(kIndexerNames), {}},
+      {"mistral4", "Mistral4ForCausalLM", "mistral4", grouped, latent_names(), parts},
+      {"deepseek2", "Mistral4ForCausalLM", "mistral4", grouped, latent_names(), parts},  // Large 3
+      {"deepseek2", "DeepseekV3ForCausalLM", "deepseek_v3", grouped, latent_names(), parts},
+      {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2", grouped, latent_names(), parts},
+      {"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32", indexed, latent_names(kIndexerNames),
+       parts},
+      {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", indexed, latent_names(kIndexerNames),
+       parts},
   };
   for (GgufArchitecture& a : all) {
     a.values = kValues;
-    a.scores = GgufScores::sigmoid;
+    a.scores = a.model_type == "mistral4" || a.model_type == "deepseek_v2" ? GgufScores::softmax
+                                                                           : GgufScores::sigmoid;
     a.log_multiplier = 0.1;
   }
-  all[0].only_with_tensor = "exp_probs_b.bias";
-  all[1].values.push_back({"topk_method", R"("group_limited_greedy")"});
-  all[1].scores = all[2].scores = GgufScores::softmax;
-  all[4].flags = {{"attention.indexer.types", "indexer_types", "full", "shared"}};
-  all[4].derive = derive_shared_indexers;
-  // Mistral Large 3 under the name of DeepSeek-V2.
-  GgufArchitecture& large = *all.insert(all.begin(), all[2]);
-  large.name = "deepseek2";
-  large.only_with = "attention.temperature_scale";
+  all[1].only_with = "attention.temperature_scale";
+  all[2].only_with_tensor = "exp_probs_b.bias";
+  all[3].values.push_back({"topk_method", R"("group_limited_greedy")"});
+  all[5].flags = {{"attention.indexer.types", "indexer_types", "full", "shared"}};
+  all[5].derive = derive_shared_indexers;
   all.push_back(
       {"minicpm3", "MiniCPM3ForCausalLM", "minicpm3", latent_keys({}), latent_names(), {}});
   all.push_back({"plm", "PLMForCausalLM", "plm", latent_keys({}), latent_names(), {}});
   for (GgufArchitecture& a : all) {
     a.rotated_key = {};
     a.differences = kSizesWithoutRope;
+    if (!a.facts.latent_parts) a.differences.pop_back();
   }
   all.push_back(dots3());
   return all;

@@ -53,10 +53,18 @@ const Names kMambaNames{
 // Rates and skips are matrices of one column, and a norm has a row for each group.
 const Names kMamba2Names{
     {"ssm_dt", "backbone.layers.{}.mixer.dt_bias", GgufNameEnd::none},
-    {"ssm_a", "backbone.layers.{}.mixer.A_log", GgufNameEnd::vector_alone},
-    {"ssm_d", "backbone.layers.{}.mixer.D", GgufNameEnd::vector_alone},
+    {"ssm_a", "backbone.layers.{}.mixer.A_log", GgufNameEnd::column},
+    {"ssm_d", "backbone.layers.{}.mixer.D", GgufNameEnd::column},
     {"ssm_norm", "backbone.layers.{}.mixer.norm", GgufNameEnd::vector},
 };
+
+// The width that the class makes of intermediate_size.
+void undo_lfm2(const DecoderSpec& spec, Json& config) {
+  for (const size_t kind : spec.layers) {
+    const MlpBranch& mlp = spec.kinds[kind].mlps.front();
+    if (!mlp.experts) config["intermediate_size"] = mlp.mlp.width.size;
+  }
+}
 
 // Most layers have convolutions, and no KV heads.
 Rows convolutions() {
@@ -70,6 +78,7 @@ Rows convolutions() {
   for (GgufArchitecture& a : all) {
     a.signs = {{"shortconv.conv.bias", "conv_bias"}};
     a.layer_types = {.attending = "full_attention", .others = "conv"};
+    a.undo = undo_lfm2;
   }
   all[0].values = {{"block_auto_adjust_ff_dim", "false"}};
   all[1].signs.push_back({"exp_probs_b.bias", "use_expert_bias"});
@@ -107,6 +116,7 @@ Rows delta_nets() {
     a.values = {{"partial_rotary_factor", "1"}};
     a.quotients = {{"linear_value_head_dim", "ssm.inner_size", "ssm.time_step_rank"}};
     a.flags = {{"attention.recurrent_layers", "layer_types", "linear_attention", "full_attention"}};
+    if (a.name != "qwen3next") a.constants = {{"rope.dimension_sections", "[11, 11, 10, 0]"}};
     if (a.name == "qwen35") continue;
     a.scores = GgufScores::softmax;
     a.widths = kExpertWidths;
@@ -136,6 +146,7 @@ Rows mambas() {
   for (GgufArchitecture& a : all)
     a.signs = {{"ssm_conv1d.bias", "use_conv_bias"}, {"ssm_in.bias", "use_bias"}};
   all[0].only_with = "ssm.dt_b_c_rms";
+  all[0].constants = {{all[0].only_with, "true"}};
   all[2].quotients = {{"head_dim", "ssm.inner_size", "ssm.time_step_rank"}};
   return all;
 }
@@ -144,8 +155,8 @@ const Names kHybridNames{
     {"ssm_in", "model.layers.{}.mamba.in_proj"},
     {"ssm_conv1d", "model.layers.{}.mamba.conv1d", GgufNameEnd::convolution},
     {"ssm_dt", "model.layers.{}.mamba.dt_bias", GgufNameEnd::none},
-    {"ssm_a", "model.layers.{}.mamba.A_log", GgufNameEnd::vector_alone},
-    {"ssm_d", "model.layers.{}.mamba.D", GgufNameEnd::vector_alone},
+    {"ssm_a", "model.layers.{}.mamba.A_log", GgufNameEnd::column},
+    {"ssm_d", "model.layers.{}.mamba.D", GgufNameEnd::column},
     {"ssm_norm", "model.layers.{}.mamba.norm", GgufNameEnd::vector},
     {"ssm_out", "model.layers.{}.mamba.out_proj"},
 };
@@ -291,15 +302,15 @@ Rows jambas() {
 }
 
 const Names kKimiNames{
-    {"ssm_conv1d_q", "model.layers.{}.self_attn.q_conv1d", GgufNameEnd::convolution},
-    {"ssm_conv1d_k", "model.layers.{}.self_attn.k_conv1d", GgufNameEnd::convolution},
-    {"ssm_conv1d_v", "model.layers.{}.self_attn.v_conv1d", GgufNameEnd::convolution},
+    {"ssm_conv1d_q", "model.layers.{}.self_attn.q_conv1d", GgufNameEnd::filters},
+    {"ssm_conv1d_k", "model.layers.{}.self_attn.k_conv1d", GgufNameEnd::filters},
+    {"ssm_conv1d_v", "model.layers.{}.self_attn.v_conv1d", GgufNameEnd::filters},
     {"ssm_f_a", "model.layers.{}.self_attn.f_a_proj"},
     {"ssm_f_b", "model.layers.{}.self_attn.f_b_proj"},
     {"ssm_g_a", "model.layers.{}.self_attn.g_a_proj"},
     {"ssm_g_b", "model.layers.{}.self_attn.g_b_proj"},
     {"ssm_beta", "model.layers.{}.self_attn.b_proj"},
-    {"ssm_a", "model.layers.{}.self_attn.A_log", GgufNameEnd::vector_alone},
+    {"ssm_a", "model.layers.{}.self_attn.A_log", GgufNameEnd::column},
     {"ssm_dt", "model.layers.{}.self_attn.dt_bias", GgufNameEnd::none},
     {"ssm_norm", "model.layers.{}.self_attn.o_norm"},
     {"exp_probs_b", "model.layers.{}.block_sparse_moe.gate.e_score_correction_bias",
@@ -337,7 +348,7 @@ Rows kimis() {
                {"leading_dense_block_count", "first_k_dense_replace"}},
       .names = merged<GgufName>({kKimiNames, kLatentNames, kMixtralNames, kCommonNames},
                                 &GgufName::name),
-      .facts = {.negative_rates = true},
+      .facts = {.negative_rates = true, .latent_parts = true},
       .rotated_key = {}};
   row.values = {{"q_lora_rank", "null"}, {"moe_renormalize", "true"}};
   row.widths = {{"ssm_beta.weight", "linear_num_heads"}};
