@@ -167,3 +167,50 @@ def write_npcache(folder, tensors, turned=(), ending=".npy"):
     (folder / "weight_names.json").write_text(json.dumps(list(tensors)))
     for name, (dtype, shape, data) in tensors.items():
         (folder / f"{name}{ending}").write_bytes(npy(dtype, shape, data, name in turned))
+
+
+def read_gguf(path):
+    """Tensors of a GGUF file without quantized ones: their shapes, without dimensions of 1, and their floats' bits."""
+    data, at = path.read_bytes(), 24
+    tensors, keys = struct.unpack_from("<8xQQ", data)
+    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+    def number(form):
+        nonlocal at
+        (value,) = struct.unpack_from(form, data, at)
+        at += struct.calcsize(form)
+        return value
+
+    def text():
+        nonlocal at
+        size = number("<Q")
+        at += size
+        return data[at - size:at].decode()
+
+    def skip(kind):
+        nonlocal at
+        if kind == 8:
+            text()
+        elif kind == 9:
+            inner, count = number("<I"), number("<Q")
+            for _ in range(count):
+                skip(inner)
+        else:
+            at += sizes[kind]
+
+    for _ in range(keys):
+        text()
+        skip(number("<I"))
+    found = []
+    for _ in range(tensors):
+        name = text()
+        shape = [number("<Q") for _ in range(number("<I"))]
+        found.append((name, shape, number("<I"), number("<Q")))
+    begin, made = -(-at // 32) * 32, {}
+    for name, shape, kind, offset in found:
+        count = 1
+        for size in shape:
+            count *= size
+        raw = data[begin + offset:begin + offset + count * (4 if kind == 0 else 2)]
+        made[name] = ([size for size in shape if size > 1], kind, raw)
+    return made
