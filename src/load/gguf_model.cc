@@ -170,6 +170,10 @@ bool are_same(DecoderSpec a, DecoderSpec b) {
     spec->prefixes.clear();
     spec->ignorable.clear();
     spec->other_names.clear();
+    // Nobody computes the MLP that experts are in the place of.
+    each<MlpBranch>(*spec, [](MlpBranch& branch) {
+      if (branch.experts) branch.mlp = {};
+    });
     spec->vocab_size = std::max(spec->vocab_size, std::exchange(spec->table_rows, 0));
   }
   return a == b;
@@ -353,16 +357,6 @@ GgufModel make(const GgufArchitecture& row, const Attempt& attempt, bool names_w
   return made;
 }
 
-// Rows for the class, then the common one.
-std::vector<const GgufArchitecture*> rows_for(std::string_view architecture) {
-  std::vector<const GgufArchitecture*> rows;
-  for (const GgufArchitecture& row : gguf_architectures())
-    if (row.architecture == architecture) rows.push_back(&row);
-  const GgufArchitecture* common = &common_gguf_architecture();
-  if (std::ranges::find(rows, common) == rows.end()) rows.push_back(common);
-  return rows;
-}
-
 }  // namespace
 
 std::span<const GgufScheme> gguf_schemes() { return kSchemes; }
@@ -385,7 +379,7 @@ GgufModel gguf_model(const GgufOrigin& origin, const GgufScheme* scheme,
                  plan.ignored.size() > 1 ? ", ..." : "");
   const Attempt attempt{origin, scheme, numbers, trial, tokenizer ? &*tokenizer : nullptr, plan};
   std::optional<Error> first;
-  for (const GgufArchitecture* row : rows_for(origin.model.files.architecture)) {
+  for (const GgufArchitecture* row : gguf_rows_for(origin.model)) {
     for (const bool names_windows : {false, true}) {
       const FileRemoval removal{trial};
       try {

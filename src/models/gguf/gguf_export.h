@@ -24,8 +24,8 @@ T field_or(const Json& object, const char* key, T otherwise) {
 // tokenizer.ggml.token_type
 enum class GgufTokenType : int32_t { normal = 1, unknown, control, user_defined, unused, byte };
 
-// The row of the table whose layers other classes may have, too.
-const GgufArchitecture& common_gguf_architecture();
+// The rows that a class may be written as: its own, and those whose layers other classes have, too.
+std::vector<const GgufArchitecture*> gguf_rows_for(const Model& model);
 
 // A vector that is no tensor of the hub.
 struct GgufVector {

@@ -32,7 +32,7 @@ const MlaSpec* latent_of(const LayerSpec& layer) {
 }
 
 // The width of a layer's MLP, or of its experts.
-int64_t mlp_width(const LayerSpec& layer) {
+int64_t feed_forward_width(const LayerSpec& layer) {
   if (layer.mlps.empty()) return 0;
   const MlpBranch& mlp = layer.mlps.front();
   return mlp.experts ? mlp.experts->expert.width.size : mlp.mlp.width.size;
@@ -258,7 +258,8 @@ void Keys::put_lists() {
     const AttentionSpec* attention = attention_of(layer);
     const int64_t of_latent = latent_of(layer) != nullptr ? 1 : 0;
     kv_heads.push_back(attention != nullptr ? attention->kv_heads.units() : of_latent);
-    widths.push_back(layer.mixers.empty() || architecture_.layer_config ? mlp_width(layer) : 0);
+    widths.push_back(layer.mixers.empty() || architecture_.layer_config ? feed_forward_width(layer)
+                                                                        : 0);
     recurrent.push_back(attention == nullptr);
   }
   const auto differ = [](const Json& values) {

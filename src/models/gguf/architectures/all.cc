@@ -1,6 +1,7 @@
 // The table of GGUF's architectures: what keys, names and values are those of the hub's config.json
 // and tensors.
 #include <array>
+#include <iterator>
 
 #include "src/models/gguf/architectures/rows.h"
 #include "src/models/gguf/gguf_export.h"
@@ -69,9 +70,26 @@ const std::vector<GgufArchitecture>& gguf_architectures() {
   return all;
 }
 
-const GgufArchitecture& common_gguf_architecture() {
-  const std::vector<GgufArchitecture>& all = gguf_architectures();
-  return *std::ranges::find(all, "LlamaForCausalLM", &GgufArchitecture::architecture);
+std::vector<const GgufArchitecture*> gguf_rows_for(const Model& model) {
+  bool has_latents = false, has_experts = false;
+  each<MlaSpec>(model.spec, [&](const MlaSpec&) { has_latents = true; });
+  each<ExpertsSpec>(model.spec, [&](const ExpertsSpec&) { has_experts = true; });
+  std::vector<std::string_view> classes{model.files.architecture};
+  if (has_latents) {
+    classes.insert(classes.end(), {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"});
+  } else {
+    classes.emplace_back("LlamaForCausalLM");
+  }
+  std::vector<const GgufArchitecture*> rows, others;
+  for (const std::string_view name : classes) {
+    for (const GgufArchitecture& row : gguf_architectures()) {
+      if (row.architecture != name) continue;
+      const bool fits = has_experts == (row.scores != GgufScores::none);
+      (fits ? rows : others).push_back(&row);
+    }
+  }
+  std::ranges::copy(others, std::back_inserter(rows));
+  return rows;
 }
 
 }  // namespace sluice
