@@ -160,6 +160,18 @@ bool rotate_alike(const RopeConfig& a, const RopeConfig& b) {
   return true;
 }
 
+// Gives each layer a kind of its own, without what no layer computes.
+void use_own_kinds(DecoderSpec& spec) {
+  std::vector<LayerSpec> kinds;
+  for (size_t& kind : spec.layers) {
+    kinds.push_back(spec.kinds[kind]);
+    for (MlpBranch& branch : kinds.back().mlps)
+      if (branch.experts) branch.mlp = {};  // they are in its place
+    kind = kinds.size() - 1;
+  }
+  spec.kinds = std::move(kinds);
+}
+
 // Returns whether both compute the same of the same weights.
 bool are_same(DecoderSpec a, DecoderSpec b) {
   if (a.ropes.size() != b.ropes.size()) return false;
@@ -170,10 +182,7 @@ bool are_same(DecoderSpec a, DecoderSpec b) {
     spec->prefixes.clear();
     spec->ignorable.clear();
     spec->other_names.clear();
-    // Nobody computes the MLP that experts are in the place of.
-    each<MlpBranch>(*spec, [](MlpBranch& branch) {
-      if (branch.experts) branch.mlp = {};
-    });
+    use_own_kinds(*spec);
     spec->vocab_size = std::max(spec->vocab_size, std::exchange(spec->table_rows, 0));
   }
   return a == b;
