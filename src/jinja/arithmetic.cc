@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "src/jinja/formatting.h"
+#include "src/jinja/numbers.h"
 #include "src/jinja/operators.h"
 #include "src/jinja/show.h"
 
@@ -24,10 +25,7 @@ std::string_view sign_of(Arithmetic op) { return kSigns[static_cast<size_t>(op)]
          type_name(a), type_name(b));
 }
 
-[[noreturn]] void too_large() { refuse(FaultKind::limit, "an integer exceeds 64 bits"); }
-
 int64_t floor_divide(int64_t a, int64_t b) {
-  if (a == std::numeric_limits<int64_t>::min() && b == -1) too_large();
   return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
 }
 
@@ -37,20 +35,9 @@ int64_t remainder(int64_t a, int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-int64_t power(int64_t base, int64_t exponent) {
-  int64_t result = 1;
-  for (; exponent > 0; exponent >>= 1) {
-    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) too_large();
-    if (exponent > 1 && __builtin_mul_overflow(base, base, &base)) too_large();
-  }
-  return result;
-}
-
-Value compute_integers(Arithmetic op, int64_t a, int64_t b) {
+// nullopt: 64 bits do not hold the result.
+std::optional<Value> compute_integers(Arithmetic op, int64_t a, int64_t b) {
   int64_t result = 0;
-  const bool divides =
-      op == Arithmetic::divide || op == Arithmetic::floor_divide || op == Arithmetic::remainder;
-  if (divides && b == 0) refuse(FaultKind::value, "division by zero");
   bool overflow = false;
   switch (op) {
     case Arithmetic::add:
@@ -65,21 +52,61 @@ Value compute_integers(Arithmetic op, int64_t a, int64_t b) {
     case Arithmetic::divide:
       return Value::real(static_cast<double>(a) / static_cast<double>(b));
     case Arithmetic::floor_divide:
+      if (a == std::numeric_limits<int64_t>::min() && b == -1) return std::nullopt;
       result = floor_divide(a, b);
       break;
     case Arithmetic::remainder:
       result = remainder(a, b);
       break;
     case Arithmetic::power:
-      if (b < 0) {
-        if (a == 0) refuse(FaultKind::value, "0.0 cannot be raised to a negative power");
-        return Value::real(std::pow(static_cast<double>(a), static_cast<double>(b)));
-      }
-      result = power(a, b);
-      break;
+      return std::nullopt;
   }
-  if (overflow) too_large();
+  if (overflow) return std::nullopt;
   return Value::integer(result);
+}
+
+Value integer_power(Meter& meter, const BigInteger& a, const BigInteger& b) {
+  if (b.negative()) {
+    if (a.zero()) refuse(FaultKind::value, "0.0 cannot be raised to a negative power");
+    return Value::real(std::pow(a.real(), b.real()));
+  }
+  const std::optional<int64_t> exponent = b.small();
+  if (!exponent) refuse(FaultKind::limit, "an exponent exceeds 64 bits");
+  return integer_value(meter, power(meter, a, static_cast<uint64_t>(*exponent)));
+}
+
+Value compute_large(Meter& meter, Arithmetic op, const BigInteger& a, const BigInteger& b) {
+  meter.step(a.steps() * b.steps());
+  switch (op) {
+    case Arithmetic::add:
+      return integer_value(meter, a + b);
+    case Arithmetic::subtract:
+      return integer_value(meter, a - b);
+    case Arithmetic::multiply:
+      return integer_value(meter, a * b);
+    case Arithmetic::divide:
+      break;
+    case Arithmetic::floor_divide:
+      return integer_value(meter, divide(a, b).first);
+    case Arithmetic::remainder:
+      return integer_value(meter, divide(a, b).second);
+    case Arithmetic::power:
+      return integer_power(meter, a, b);
+  }
+  const double quotient = a.real() / b.real();
+  if (!std::isfinite(quotient)) refuse(FaultKind::value, "integer division result too large");
+  return Value::real(quotient);
+}
+
+Value compute_wholes(Meter& meter, Arithmetic op, const Value& a, const Value& b) {
+  const bool divides =
+      op == Arithmetic::divide || op == Arithmetic::floor_divide || op == Arithmetic::remainder;
+  if (divides && b.is_integer() && b.integer() == 0) refuse(FaultKind::value, "division by zero");
+  if (a.is_integer() && b.is_integer()) {
+    if (std::optional<Value> result = compute_integers(op, a.integer(), b.integer()))
+      return *result;
+  }
+  return compute_large(meter, op, whole_of(meter, a), whole_of(meter, b));
 }
 
 double real_remainder(double a, double b) {
@@ -175,9 +202,7 @@ bool repeats(const Value& value) {
 }  // namespace
 
 Value compute(Meter& meter, Arithmetic op, const Value& a, const Value& b) {
-  const bool large = a.digits() != nullptr || b.digits() != nullptr;
-  if (large && a.is_number() && b.is_number()) too_large();
-  if (a.is_integer() && b.is_integer()) return compute_integers(op, a.integer(), b.integer());
+  if (is_whole(a) && is_whole(b)) return compute_wholes(meter, op, a, b);
   if (a.is_number() && b.is_number()) return compute_reals(op, a.real(), b.real());
   if (op == Arithmetic::add && a.is(Kind::text) && b.is(Kind::text)) return add_texts(meter, a, b);
   const bool lists = a.kind() == b.kind() && (a.is(Kind::list) || a.is(Kind::tuple));
@@ -190,15 +215,11 @@ Value compute(Meter& meter, Arithmetic op, const Value& a, const Value& b) {
   no_operator(op, a, b);
 }
 
-Value negative(const Value& value) {
-  if (value.digits() != nullptr) too_large();
+Value negative(Meter& meter, const Value& value) {
+  if (is_whole(value)) return integer_value(meter, -whole_of(meter, value));
   if (value.is(Kind::real)) return Value::real(-value.real());
-  if (!value.is_integer()) {
-    need_defined(value);
-    refuse(FaultKind::value, "bad operand type for unary -: '{}'", type_name(value));
-  }
-  if (value.integer() == std::numeric_limits<int64_t>::min()) too_large();
-  return Value::integer(-value.integer());
+  need_defined(value);
+  refuse(FaultKind::value, "bad operand type for unary -: '{}'", type_name(value));
 }
 
 Value positive(const Value& value) {

@@ -5,6 +5,7 @@
 #include "src/jinja/formatting.h"
 #include "src/jinja/functions.h"
 #include "src/jinja/number_format.h"
+#include "src/jinja/numbers.h"
 #include "src/jinja/run.h"
 #include "src/jinja/show.h"
 #include "src/text/utf8.h"
@@ -141,19 +142,30 @@ class Braces {
     return arguments_.positional[static_cast<size_t>(*index)];
   }
 
+  [[noreturn]] static void no_code(const Value& value, const FormatSpec& spec) {
+    refuse(FaultKind::value, "unknown format code '{}' for object of type '{}'", spec.type,
+           type_name(value));
+  }
+
   void append(const Value& value, std::string_view spec_text) {
     if (spec_text.empty()) return append_text_of(value, out_);
     const FormatSpec spec = read_spec(spec_text);
     const bool as_real =
         std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos && spec.type != '\0';
-    if (value.is(Kind::real) || (value.is_integer() && as_real))
+    const bool whole = is_whole(value);
+    if (value.is(Kind::real) && !whole &&
+        std::string_view("bcdosxX").find(spec.type) != std::string_view::npos)
+      no_code(value, spec);
+    if (value.is(Kind::real) ? !whole || as_real : whole && as_real)
       return pad(real_digits(value.real(), spec), spec, '>', out_);
-    if (value.is_integer() && !(value.is(Kind::boolean) && spec.type == '\0'))
-      return pad(integer_digits(value.integer(), spec), spec, '>', out_);
+    if (whole && !(value.is(Kind::boolean) && spec.type == '\0')) {
+      if (spec.type == 's') no_code(value, spec);
+      if (spec.precision >= 0)
+        refuse(FaultKind::value, "precision is not allowed in the format of an integer");
+      return pad(integer_digits(whole_of(run_.meter(), value), spec), spec, '>', out_);
+    }
     if (value.is(Kind::text) || value.is(Kind::boolean)) {
-      if (spec.type != '\0' && spec.type != 's')
-        refuse(FaultKind::value, "unknown format code '{}' for object of type '{}'", spec.type,
-               type_name(value));
+      if (spec.type != '\0' && spec.type != 's') no_code(value, spec);
       std::string text = text_of(run_.meter(), value);
       if (spec.precision >= 0) text.resize(byte_of(text, static_cast<size_t>(spec.precision)));
       return pad(text, spec, '<', out_);

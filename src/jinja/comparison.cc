@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/jinja/numbers.h"
 #include "src/jinja/operators.h"
 #include "src/jinja/text_methods.h"
 
@@ -29,9 +30,7 @@ bool equal_texts(Meter& meter, const std::string& a, const std::string& b) {
 int order(Meter& meter, const Value& a, const Value& b, std::string_view sign) {
   Level level(meter);
   meter.step();
-  if (a.is_integer() && b.is_integer())
-    return a.integer() < b.integer() ? -1 : a.integer() > b.integer() ? 1 : 0;
-  if (a.is_number() && b.is_number()) return a.real() < b.real() ? -1 : a.real() > b.real() ? 1 : 0;
+  if (a.is_number() && b.is_number()) return order_numbers(a, b);
   if (a.is(Kind::text) && b.is(Kind::text)) {
     meter.text_steps(std::min(a.text().size(), b.text().size()));
     return a.text().compare(b.text());
@@ -87,8 +86,7 @@ bool truth(const Value& value) {
 bool equal(Meter& meter, const Value& a, const Value& b) {
   Level level(meter);
   meter.step();
-  if (a.is_integer() && b.is_integer()) return a.integer() == b.integer();
-  if (a.is_number() && b.is_number()) return a.real() == b.real();
+  if (a.is_number() && b.is_number()) return !unordered(a, b) && order_numbers(a, b) == 0;
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::undefined:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "src/jinja/numbers.h"
+
 namespace sluice::jinja {
 namespace {
 
@@ -172,7 +174,8 @@ Expr ExpressionParser::primary() {
   const int line = token.line;
   if (token.is(TokenKind::name)) return name_or_constant();
   if (token.is(TokenKind::text)) return string();
-  if (token.is(TokenKind::integer)) return literal(Value::integer(tokens_.next().integer), line);
+  if (token.is(TokenKind::integer))
+    return literal(integer_value(literals_, tokens_.next().integer), line);
   if (token.is(TokenKind::real)) return literal(Value::real(tokens_.next().real), line);
   if (tokens_.skip_sign("(")) {
     Expr inner = tuple(true, {}, true);

@@ -88,7 +88,7 @@ Value DictDisplay::evaluate(Run& run) const {
 
 Value Signed::evaluate(Run& run) const {
   const Value value = operand->value(run);
-  return minus ? negative(value) : positive(value);
+  return minus ? negative(run.meter(), value) : positive(value);
 }
 
 Value Operation::evaluate(Run& run) const {

@@ -8,6 +8,7 @@
 #include "src/jinja/run.h"
 #include "src/jinja/show.h"
 #include "src/jinja/text_methods.h"
+#include "src/jinja/word_wrap.h"
 #include "src/text/utf8.h"
 
 namespace sluice::jinja {
@@ -100,6 +101,28 @@ Value center_filter(const Value& s, const Bound& a) {
   return justify(a.meter(), as_text(s, a), a.integer(0, 80), " ", Side::both);
 }
 
+Value wordwrap_filter(const Value& s, const Bound& a) {
+  need_defined(s);
+  if (!s.is(Kind::text))
+    refuse(FaultKind::value, "wordwrap() needs a string, not {}", type_name(s));
+  const WrapStyle style{.width = a.integer(0, 79),
+                        .break_long_words = a.flag(1, true),
+                        .break_on_hyphens = a.flag(3, true)};
+  const std::string between = a.is_none(2) ? "\n" : a.text(2, "\n");
+  if (style.width < 1) refuse(FaultKind::value, "wordwrap(): the width must be above 0");
+  Buffer out(a.meter());
+  bool first = true;
+  for (const std::string_view line : split_lines(s.text())) {
+    if (!std::exchange(first, false)) out.add(between);
+    bool begun = false;
+    for (const std::string& part : wrap_words(a.meter(), line, style)) {
+      if (std::exchange(begun, true)) out.add(between);
+      out.add(part);
+    }
+  }
+  return make_text(a.meter(), out.take());
+}
+
 Value wordcount_filter(const Value& s, const Bound& a) {
   int64_t words = 0;
   bool inside = false;
@@ -131,6 +154,23 @@ Value force_escape_filter(const Value& s, const Bound& a) {
 }
 Value safe_filter(const Value& s, const Bound& a) {
   return make_text(a.meter(), as_text(s, a), true);
+}
+
+// Attributes of HTML, but for those that are none or undefined.
+Value xmlattr_filter(const Value& s, const Bound& a) {
+  need_defined(s);
+  if (!s.is(Kind::dict))
+    refuse(FaultKind::value, "xmlattr() needs a mapping, not {}", type_name(s));
+  Buffer out(a.meter());
+  for (const auto& [key, value] : s.dict().entries) {
+    if (value.is(Kind::none) || value.is(Kind::undefined)) continue;
+    if (!key.is(Kind::text) || key.text().find_first_of(" \t\n\r\f\v/>=") != std::string::npos)
+      refuse(FaultKind::value, "xmlattr(): {} is not the name of an attribute",
+             brief_repr(a.meter(), key));
+    if (!out.text().empty() || a.flag(0, true)) out.add(' ');
+    out.add(escape(a.meter(), key).text() + "=\"" + escape(a.meter(), value).text() + "\"");
+  }
+  return make_text(a.meter(), out.take());
 }
 
 // `also`: what stays as it is; a space there becomes a plus.
@@ -234,6 +274,7 @@ constexpr std::array kTextFilters = std::to_array<Filter>({
     {"truncate", "length= killwords= end= leeway=", truncate_filter},
     {"center", "width=", center_filter},
     {"wordcount", "", wordcount_filter},
+    {"wordwrap", "width= break_long_words= wrapstring= break_on_hyphens=", wordwrap_filter},
     {"format", "*", format_filter},
     {"escape", "", escape_filter},
     {"e", "", escape_filter},
@@ -241,6 +282,7 @@ constexpr std::array kTextFilters = std::to_array<Filter>({
     {"safe", "", safe_filter},
     {"urlencode", "", urlencode_filter},
     {"striptags", "", striptags_filter},
+    {"xmlattr", "autospace=", xmlattr_filter},
 });
 
 }  // namespace

@@ -21,25 +21,24 @@ Value string_filter(const Value& s, const Bound& a) {
   return s.is(Kind::text) ? s : make_text(a.meter(), text_of(a.meter(), s));
 }
 
-std::optional<Value> whole_of(double value) {
-  if (std::isnan(value) || std::isinf(value)) return std::nullopt;
-  if (!(std::fabs(value) < 9.2e18)) refuse(FaultKind::limit, "an integer exceeds 64 bits");
-  return Value::integer(static_cast<int64_t>(value));
+std::optional<Value> truncated(Meter& meter, double value) {
+  if (!std::isfinite(value)) return std::nullopt;
+  return integer_value(meter, BigInteger::of(value));
 }
 
 Value int_filter(const Value& s, const Bound& a) {
   need_defined(s);
   std::optional<Value> result;
   if (s.is_integer()) result = Value::integer(s.integer());
-  if (s.is(Kind::real)) result = whole_of(s.real());
+  if (s.is(Kind::real)) result = is_whole(s) ? s : truncated(a.meter(), s.real());
   if (s.is(Kind::text)) {
     a.meter().text_steps(s.text().size());
     const int64_t base = a.integer(1, 10);
     const int in_range = base < 0 || base > 36 ? 1 : static_cast<int>(base);
-    if (std::optional<int64_t> integer = read_integer(s.text(), in_range))
-      result = Value::integer(*integer);
+    if (const std::optional<BigInteger> integer = read_integer(s.text(), in_range))
+      result = integer_value(a.meter(), *integer);
     if (!result) {
-      if (std::optional<double> real = read_real(s.text())) result = whole_of(*real);
+      if (std::optional<double> real = read_real(s.text())) result = truncated(a.meter(), *real);
     }
   }
   return result ? *result : a.has(0) ? a.value(0) : Value::integer(0);
@@ -55,11 +54,12 @@ Value float_filter(const Value& s, const Bound& a) {
   return a.has(0) ? a.value(0) : Value::real(0);
 }
 
-Value abs_filter(const Value& s, const Bound&) {
+Value abs_filter(const Value& s, const Bound& a) {
   need_defined(s);
+  if (is_whole(s) && !s.is_integer()) return s.real() < 0 ? negative(a.meter(), s) : s;
   if (s.is(Kind::real)) return Value::real(std::fabs(s.real()));
   if (!s.is_integer()) refuse(FaultKind::value, "bad operand type for abs(): '{}'", type_name(s));
-  return s.integer() < 0 ? negative(s) : positive(s);
+  return s.integer() < 0 ? negative(a.meter(), s) : positive(s);
 }
 
 // Half goes to the even neighbour, of the number as it is stored.
@@ -82,9 +82,9 @@ Value round_filter(const Value& s, const Bound& a) {
   const int64_t places = a.integer(0, 0);
   const std::string method = a.text(1, "common");
   if (method == "common") {
-    if (s.is_integer() && places >= 0) return Value::integer(s.integer());
+    if (is_whole(s) && places >= 0) return s.is_integer() ? Value::integer(s.integer()) : s;
     const double rounded = round_to(s.real(), places);
-    return s.is_integer() ? *whole_of(rounded) : Value::real(rounded);
+    return is_whole(s) ? *truncated(a.meter(), rounded) : Value::real(rounded);
   }
   if (method != "ceil" && method != "floor")
     refuse(FaultKind::value, "round(): the method must be common, ceil or floor");

@@ -273,9 +273,7 @@ class Lexer {
     std::string plain(text_, begin, end - begin);
     std::erase(plain, '_');
     Token token{.kind = TokenKind::integer, .line = line_, .text = plain};
-    auto [stopped, status] =
-        std::from_chars(plain.data(), plain.data() + plain.size(), token.integer, base);
-    if (status != std::errc{}) refuse(FaultKind::limit, "the integer {} exceeds 64 bits", plain);
+    token.integer = BigInteger::read(plain, static_cast<unsigned>(base)).value_or(BigInteger());
     tokens_.push_back(std::move(token));
     pass(end - at_);
     return true;

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/jinja/big_integer.h"
+
 namespace sluice::jinja {
 
 enum class TokenKind : uint8_t {
@@ -27,7 +29,7 @@ struct Token {
   TokenKind kind = TokenKind::end;
   int line = 1;
   std::string text;  // of a string what it holds; of a sign itself
-  int64_t integer = 0;
+  BigInteger integer{};
   double real = 0;
 
   bool is(TokenKind k) const { return kind == k; }

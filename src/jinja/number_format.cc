@@ -28,15 +28,6 @@ std::string grouped(std::string digits, const FormatSpec& spec, size_t group) {
   return digits;
 }
 
-std::string in_base(uint64_t value, unsigned base, bool capital) {
-  std::string digits;
-  do {
-    const char digit = "0123456789abcdef"[value % base];
-    digits.insert(digits.begin(), capital && digit >= 'a' ? static_cast<char>(digit - 32) : digit);
-  } while ((value /= base) > 0);
-  return digits;
-}
-
 std::string print_real(double value, char type, int precision, bool alternate) {
   const std::string format = fmt::format("%{}.*{}", alternate ? "#" : "", type);
   const int size = std::snprintf(nullptr, 0, format.c_str(), precision, value);
@@ -46,32 +37,38 @@ std::string print_real(double value, char type, int precision, bool alternate) {
   return text;
 }
 
+std::string character_of(const BigInteger& value) {
+  const std::optional<int64_t> code = value.small();
+  if (!code || *code < 0 || *code > 0x10FFFF || (*code >= 0xD800 && *code <= 0xDFFF))
+    refuse(FaultKind::value, "{} is not a character", value.text());
+  std::string character;
+  append_utf8(static_cast<char32_t>(*code), character);
+  return character;
+}
+
 }  // namespace
 
-std::string integer_digits(int64_t value, const FormatSpec& spec) {
-  const uint64_t size = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+std::string integer_digits(const BigInteger& value, const FormatSpec& spec) {
+  const auto in_base = [&](unsigned base, std::string_view prefix) {
+    std::string digits = value.digits(base);
+    if (spec.type == 'X') digits = upper(digits);
+    return with_sign(value.negative(), spec,
+                     (spec.alternate ? std::string(prefix) : "") +
+                         grouped(std::move(digits), spec, base == 10 ? 3 : 4));
+  };
   switch (spec.type) {
     case 'b':
-      return with_sign(value < 0, spec,
-                       (spec.alternate ? "0b" : "") + grouped(in_base(size, 2, false), spec, 4));
+      return in_base(2, "0b");
     case 'o':
-      return with_sign(value < 0, spec,
-                       (spec.alternate ? "0o" : "") + grouped(in_base(size, 8, false), spec, 4));
+      return in_base(8, "0o");
     case 'x':
-      return with_sign(value < 0, spec,
-                       (spec.alternate ? "0x" : "") + grouped(in_base(size, 16, false), spec, 4));
+      return in_base(16, "0x");
     case 'X':
-      return with_sign(value < 0, spec,
-                       (spec.alternate ? "0X" : "") + grouped(in_base(size, 16, true), spec, 4));
-    case 'c': {
-      if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
-        refuse(FaultKind::value, "{} is not a character", value);
-      std::string character;
-      append_utf8(static_cast<char32_t>(value), character);
-      return character;
-    }
+      return in_base(16, "0X");
+    case 'c':
+      return character_of(value);
     default:
-      return with_sign(value < 0, spec, grouped(in_base(size, 10, false), spec, 3));
+      return in_base(10, "");
   }
 }
 

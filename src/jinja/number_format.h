@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "src/jinja/big_integer.h"
 #include "src/jinja/buffer.h"
 
 namespace sluice::jinja {
@@ -21,7 +22,7 @@ struct FormatSpec {
 };
 
 // Returns the digits without padding. `type` is one of d b o x X c n, or e E f F g G %.
-std::string integer_digits(int64_t value, const FormatSpec& spec);
+std::string integer_digits(const BigInteger& value, const FormatSpec& spec);
 std::string real_digits(double value, const FormatSpec& spec);
 
 // `text` to the width; `prefix` is a sign that stays in front of the fill where that is '='.

@@ -1,8 +1,7 @@
 #include "src/jinja/numbers.h"
 
-#include <charconv>
+#include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <string>
 
 #include "src/jinja/characters.h"
@@ -29,7 +28,7 @@ std::optional<std::string> without_underscores(std::string_view text) {
 
 }  // namespace
 
-std::optional<int64_t> read_integer(std::string_view text, int base) {
+std::optional<BigInteger> read_integer(std::string_view text, int base) {
   text = strip(text);
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);
@@ -44,14 +43,9 @@ std::optional<int64_t> read_integer(std::string_view text, int base) {
     return true;
   };
   if (!prefixed('x', 16) && !prefixed('o', 8) && !prefixed('b', 2) && base == 0) base = 10;
-  uint64_t value = 0;
-  auto [end, status] = std::from_chars(rest.data(), rest.data() + rest.size(), value, base);
-  if (end != rest.data() + rest.size() || status == std::errc::invalid_argument)
-    return std::nullopt;
-  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  if (status != std::errc{} || value > kMost)
-    refuse(FaultKind::limit, "an integer exceeds 64 bits");
-  return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
+  if (rest.starts_with('-') || rest.starts_with('+')) return std::nullopt;  // a second sign
+  const std::optional<BigInteger> value = BigInteger::read(rest, static_cast<unsigned>(base));
+  return value && negative ? -*value : value;
 }
 
 std::optional<double> read_real(std::string_view text) {
@@ -67,6 +61,40 @@ std::optional<double> read_real(std::string_view text) {
   const double value = std::strtod(low.c_str(), &end);
   if (end != low.c_str() + low.size()) return std::nullopt;
   return value;
+}
+
+Value integer_value(Meter& meter, const BigInteger& integer) {
+  if (const std::optional<int64_t> small = integer.small()) return Value::integer(*small);
+  meter.step(integer.steps() * integer.steps() / 8);
+  return Value::large_integer(integer.real(), make_text(meter, integer.text()));
+}
+
+bool is_whole(const Value& value) { return value.is_integer() || value.digits() != nullptr; }
+
+BigInteger whole_of(Meter& meter, const Value& value) {
+  if (value.is_integer()) return {value.integer()};
+  const BigInteger whole = BigInteger::read(*value.digits()).value_or(BigInteger());
+  meter.step(whole.steps() * whole.steps() / 8);
+  return whole;
+}
+
+int order_numbers(const Value& a, const Value& b) {
+  const auto sign = [](auto order) { return order < 0 ? -1 : order > 0 ? 1 : 0; };
+  if (a.is_integer() && b.is_integer()) return sign(a.integer() <=> b.integer());
+  if (!is_whole(a) && !is_whole(b)) return sign(a.real() <=> b.real());
+  for (const Value* v : {&a, &b}) {
+    if (!is_whole(*v) && std::isinf(v->real())) return (v->real() < 0) == (v == &a) ? -1 : 1;
+  }
+  const auto floor = [](const Value& v) {
+    if (v.is_integer()) return BigInteger(v.integer());
+    return v.digits() != nullptr ? *BigInteger::read(*v.digits())
+                                 : BigInteger::of(std::floor(v.real()));
+  };
+  if (const int order = sign(floor(a) <=> floor(b)); order != 0) return order;
+  const auto fraction = [](const Value& v) {
+    return is_whole(v) ? 0.0 : v.real() - std::floor(v.real());
+  };
+  return sign(fraction(a) <=> fraction(b));
 }
 
 }  // namespace sluice::jinja

@@ -12,7 +12,7 @@ namespace sluice::jinja {
 enum class Arithmetic : uint8_t { add, subtract, multiply, divide, floor_divide, remainder, power };
 
 Value compute(Meter& meter, Arithmetic op, const Value& a, const Value& b);
-Value negative(const Value& value);
+Value negative(Meter& meter, const Value& value);
 Value positive(const Value& value);
 
 bool truth(const Value& value);

@@ -4,6 +4,7 @@
 #include "src/jinja/characters.h"
 #include "src/jinja/formatting.h"
 #include "src/jinja/number_format.h"
+#include "src/jinja/numbers.h"
 #include "src/jinja/operators.h"
 #include "src/jinja/show.h"
 #include "src/text/utf8.h"
@@ -141,14 +142,15 @@ class Percent {
     return text;
   }
 
-  static int64_t whole(const Value& value, const FormatSpec& spec) {
-    if (value.is_integer()) return value.integer();
+  BigInteger whole(const Value& value, const FormatSpec& spec) {
+    if (is_whole(value)) return whole_of(meter_, value);
     const bool decimal = spec.type == 'd' || spec.type == 'i' || spec.type == 'u';
     if (!value.is(Kind::real) || !decimal)
       refuse(FaultKind::value, "%{} format: a number is required, not {}", spec.type,
              type_name(value));
-    if (!(std::fabs(value.real()) < 9e18)) refuse(FaultKind::limit, "an integer exceeds 64 bits");
-    return static_cast<int64_t>(value.real());
+    if (!std::isfinite(value.real()))
+      refuse(FaultKind::value, "cannot convert {} to integer", show_real(value.real()));
+    return BigInteger::of(value.real());
   }
 
   Meter& meter_;

@@ -3,6 +3,7 @@
 
 #include "src/jinja/expression_parser.h"
 #include "src/jinja/functions.h"
+#include "src/jinja/numbers.h"
 
 namespace sluice::jinja {
 
@@ -45,7 +46,7 @@ Expr ExpressionParser::subscript(Expr node) {
   }
   if (!tokens_.current().is(TokenKind::integer)) tokens_.unexpected("a name or a number");
   auto item = make<ItemOf>(token.line);
-  item->key = literal(Value::integer(tokens_.next().integer), token.line);
+  item->key = literal(integer_value(literals_, tokens_.next().integer), token.line);
   item->object = std::move(node);
   return item;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "src/base/check.h"
+#include "src/jinja/numbers.h"
 #include "src/text/utf8.h"
 
 namespace sluice::jinja {
@@ -82,10 +83,9 @@ int order_of(const T& a, const T& b) {
 }
 
 int compare_numbers(const Value& a, const Value& b) {
-  if (a.is_integer() && b.is_integer()) return order_of(a.integer(), b.integer());
   const bool a_nan = std::isnan(a.real()), b_nan = std::isnan(b.real());
   if (a_nan || b_nan) return order_of(a_nan, b_nan);
-  return order_of(a.real(), b.real());
+  return order_numbers(a, b);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ class Value {
     v.real_ = d;
     return v;
   }
-  // An integer that 64 bits do not hold: it computes as a real number, and is shown as `digits`.
+  // An integer that 64 bits do not hold: its digits, and the real number nearest to it.
   static Value large_integer(double d, Value digits) {
     Value v = real(d);
     v.object_ = std::move(digits.object_);

@@ -56,6 +56,8 @@ std::vector<Bomb> bombs() {
       {"wide_spec", "{{ '{:>1000000000}'.format(1) }}"},
       {"wide_indent", "{{ ('x\n' * 100000) | indent('y' * 100000) }}"},
       {"large_power", "{{ 10 ** 1000000000 }}"},
+      {"large_product", "{% set t = 10 ** 4000 %}{{ t * t }}"},
+      {"large_quotients", "{% set t = 10 ** 4000 %}" + loop + "{% set x = t // 7 %}" + end},
       {"replaced", "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}"},
       {"joined", "{{ range(100000) | join('x' * 1000000) }}"},
       {"searched", "{% set a = 'a' * 4000000 %}{% set b = 'a' * 2000000 ~ 'b' %}" + loop +

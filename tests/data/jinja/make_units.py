@@ -19,10 +19,24 @@ VARIABLES = {
           {"name": "bob", "age": 25, "tags": [], "at": {"k": 1}},
           {"name": "Cy", "age": 31, "tags": ["z"], "at": {"k": 3}, "extra": None}],
     "tree": [{"v": 1, "kids": [{"v": 2, "kids": [{"v": 3}]}, {"v": 4}]}, {"v": 5}],
+    "large": 2**64 - 1, "huge": 10**25, "near": 2**53 + 1,
     "html": "<a href=\"x\">it's & more</a>",
 }
 
 UNITS = r'''
+{{ large }} {{ large + 1 }} {{ large - 2 ** 64 }} {{ huge * huge }} {{ huge // 7 }} {{ huge % 7 }} {{ -huge // 7 }} {{ -huge % 7 }} {{ huge // -large }} {{ large / 2 }} {{ 2 ** 70 }} {{ 9223372036854775807 + 1 }} {{ -9223372036854775808 - 1 }} {{ -huge }} {{ huge ~ 'x' }}
+{{ huge == huge + 1 }} {{ huge < huge + 1 }} {{ [huge + 1, huge, 1.5, -huge]|sort }} {{ {huge: 1, huge + 1: 2}|length }} {{ huge == 1e25 }} {{ near == 9007199254740992.0 }} {{ near > 9007199254740992.0 }} {{ huge in [huge + 1] }} {{ [huge, huge + 1]|unique|list|length }} {{ large == 18446744073709551615 }} {{ 0xFFFFFFFFFFFFFFFF }}
+{{ '99999999999999999999'|int }} {{ '-0x1FFFFFFFFFFFFFFFFF'|int(base=16) }} {{ 1e20|int }} {{ huge|int }} {{ (-huge)|abs }} {{ huge|round }} {{ huge|float }} {{ [huge, 1]|sum }} {{ [large, 1]|max }} {{ huge is even }} {{ large is odd }} {{ large is divisibleby 5 }} {{ huge is number }} {{ huge|tojson }} {{ {'a': huge}|tojson }}
+{{ '%d|%5d|%-25d|%x|%+d|%.1f|%s'|format(huge, 3, large, large, huge, huge, large) }} {{ '{}|{:d}|{:,}|{:x}|{:>30}|{:b}|{:.2e}'.format(huge, huge, huge, large, huge, large, huge) }}
+{{ '{:d}'.format(1.5) }}
+{{ '{:s}'.format(1) }}
+{{ '{:.3}'.format(huge) }}
+{{ huge // 0 }}
+{{ 'The quick-brown fox--jumps over-the lazy dog.\n\nSupercalifragilistic x'|wordwrap(12) }}|{{ 'abcdefghij kl-mn'|wordwrap(4, false) }}|{{ 'well-known words'|wordwrap(7, break_on_hyphens=false) }}|{{ 'a b c'|wordwrap(1, wrapstring='/') }}|{{ ''|wordwrap }}|{{ '_a-_b  été'|wordwrap(3) }}
+{{ 'a'|wordwrap(0) }}
+{{ nil|wordwrap }}
+<p{{ {'class': 'a "b"', 'id': none, 'n': 1, 'x': missing}|xmlattr }}>{{ {}|xmlattr }}|{{ {'a': 1}|xmlattr(false) }}
+{{ {'a b': 1}|xmlattr }}
 {{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }} {{ 2 ** -1 }} {{ 2 ** 0.5 }} {{ 1 / 3 }}
 {{ -2 ** 2 }} {{ 2 ** 3 ** 2 }} {{ 2 * 3 % 4 }} {{ 10 - 2 - 3 }} {{ 1 ~ 2 * 3 }} {{ not 1 == 2 }} {{ -n|abs }}
 {{ 1e16 }} {{ 1e15 }} {{ 123456789012345678.0 }} {{ 0.0001 }} {{ 0.00001 }} {{ big }} {{ tiny }} {{ 1.0 }} {{ -0.0 }} {{ 1e22 }} {{ 1.1e-5 }} {{ 5e-324 }} {{ 1.7976931348623157e308 }}
