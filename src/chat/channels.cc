@@ -15,6 +15,7 @@ namespace {
 using PartKind = AnswerPart::Kind;
 
 constexpr std::string_view kMessage = "<|message|>", kChannel = "<|channel|>";
+constexpr std::string_view kStart = "<|start|>assistant";
 constexpr std::array<std::string_view, 4> kEnds{"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
 
 // The word behind `mark`.
@@ -33,7 +34,7 @@ bool has_channels(std::string_view chat_template) {
 
 ChannelParser::ChannelParser(std::string_view prompt) {
   // A prompt may begin the answer's first message.
-  const size_t start = prompt.rfind("<|start|>assistant");
+  const size_t start = prompt.rfind(kStart);
   if (start == prompt.npos) return;
   held_ = prompt.substr(start);
   std::vector<AnswerPart> none;
@@ -46,6 +47,17 @@ void ChannelParser::add(std::string_view text, bool last, std::vector<AnswerPart
   held_ += text;
   while (in_header_ ? read_header() : read_message(last, cut, parts)) {
   }
+  if (last && in_header_ && first_) give_plain(parts);
+}
+
+// Some fine-tuned models answer in no channel.
+void ChannelParser::give_plain(std::vector<AnswerPart>& parts) const {
+  std::string_view text = held_;
+  if (text.starts_with(kStart)) text.remove_prefix(kStart.size());
+  const size_t end = std::min(text.find(kEnds.front()), text.find(kEnds[1]));
+  text = text.substr(0, end);
+  const bool header = text.starts_with(" to=") || text.find("<|") != text.npos;
+  if (!header) give(parts, PartKind::content, text);
 }
 
 bool ChannelParser::read_header() {
@@ -58,7 +70,7 @@ bool ChannelParser::read_header() {
                                                        : PartKind::content;
   name_ = recipient;
   held_.erase(0, end + kMessage.size());
-  in_header_ = false;
+  in_header_ = first_ = false;
   return true;
 }
 

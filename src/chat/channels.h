@@ -26,10 +26,12 @@ class ChannelParser {
  private:
   bool read_header();
   bool read_message(bool last, bool cut, std::vector<AnswerPart>& parts);
+  void give_plain(std::vector<AnswerPart>& parts) const;
   void give_call(bool complete, std::vector<AnswerPart>& parts);
 
   std::string held_;
   bool in_header_ = true;
+  bool first_ = true;                                  // no message has begun
   AnswerPart::Kind kind_ = AnswerPart::Kind::content;  // of the present message
   std::string name_;                                   // of the tool that it calls
   std::string arguments_;

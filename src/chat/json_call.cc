@@ -9,8 +9,8 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 7> kCallKeys{
-    "name", "tool_name", "arguments", "parameters", "id", "tool_call_id", "type"};
+constexpr std::array<std::string_view, 8> kCallKeys{
+    "name", "tool_name", "arguments", "parameters", "id", "tool_call_id", "type", "function"};
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -44,6 +44,18 @@ bool read_members(TextReader& in, std::vector<Literals::Member>& members) {
   }
   in.skip_space();
   return in.ended();
+}
+
+// The call within {"type": "function", "function": {...}}, as the APIs write it.
+std::optional<std::string> inner_call(const std::vector<Literals::Member>& members) {
+  std::optional<std::string> inner;
+  for (const auto& [key, value] : members) {
+    if (key == "function" && value.starts_with('{') && !inner)
+      inner = value;
+    else if (key != "type" && key != "id")
+      return std::nullopt;
+  }
+  return inner;
 }
 
 }  // namespace
@@ -97,10 +109,11 @@ std::optional<JsonCall> read_json_call(std::string_view text) {
   TextReader in(text);
   std::vector<Literals::Member> members;
   if (!read_members(in, members)) return std::nullopt;
+  if (const std::optional<std::string> inner = inner_call(members)) return read_json_call(*inner);
   JsonCall call;
   bool argued = false;
   for (const auto& [key, value] : members) {
-    if (key == "name" || key == "tool_name") {
+    if (key == "name" || key == "tool_name" || key == "function") {
       if (call.name.empty()) call.name = string_of(value);
     } else if (key == "arguments" || key == "parameters") {
       const std::optional<std::string> arguments = arguments_of(value);

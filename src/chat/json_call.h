@@ -1,5 +1,5 @@
-// A call of a tool that a model writes as JSON: {"name": NAME, "arguments": {...}}, or with the
-// keys "tool_name" and "parameters".
+// A call of a tool that a model writes as JSON: {"name": NAME, "arguments": {...}}, with the keys
+// "tool_name", "function" and "parameters", or within {"type": "function", "function": {...}}.
 #pragma once
 
 #include <optional>

@@ -41,6 +41,8 @@ class TextReader {
     at_ = found + end.size();
     return text_.substr(begin, found - begin);
   }
+  std::string_view rest() const { return text_.substr(at_); }
+  void skip(size_t bytes) { at_ = std::min(at_ + bytes, text_.size()); }
   char next() const { return ended() ? '\0' : text_[at_]; }
   char take_char() { return ended() ? '\0' : text_[at_++]; }
 

@@ -419,7 +419,7 @@ bool ToolCallParser::read_parameter(Parts& parts) {
   for (size_t at = value.find(kParameter); at != value.npos; at = value.find(kParameter, at + 1)) {
     const std::string_view next = value.substr(at + kParameter.size());
     const std::string key(trim(next.substr(0, next.find('>'))));
-    if (property(key) == nullptr) continue;
+    if (property(name_, key) == nullptr) continue;
     stop = static_cast<size_t>(value.data() - held_.data()) + at;
     value = value.substr(0, at);
     behind = 0;
@@ -504,7 +504,9 @@ WrittenCalls ToolCallParser::written_calls(std::string_view text, bool closed) c
       calls = read_named_objects(text);
       break;
     case CallTags::Notation::invokes:
-      calls = read_invokes(text, tags_.prefix);
+      calls = read_invokes(text, tags_.prefix, [&](std::string_view tool, std::string_view key) {
+        return property(tool, key) != nullptr;
+      });
       break;
   }
   if (!calls) return calls;
@@ -660,20 +662,20 @@ void ToolCallParser::add_json(std::string_view key, std::string_view json) {
   arguments_ += json;
 }
 
-// The schema of the present tool's arguments; null: there is none.
-const Json* ToolCallParser::parameters() const {
+// The schema of a tool's arguments; null: there is none.
+const Json* ToolCallParser::parameters(std::string_view tool_name) const {
   if (!tools_.is_array()) return nullptr;
   const Json::json_pointer name("/function/name"), parameters("/function/parameters");
   for (const Json& tool : tools_) {
-    if (!tool.is_object() || !tool.contains(name) || tool.at(name) != name_) continue;
+    if (!tool.is_object() || !tool.contains(name) || tool.at(name) != tool_name) continue;
     return tool.contains(parameters) ? &tool.at(parameters) : nullptr;
   }
   return nullptr;
 }
 
 // The schema of an argument; null: there is none.
-const Json* ToolCallParser::property(std::string_view key) const {
-  const Json* schema = parameters();
+const Json* ToolCallParser::property(std::string_view tool_name, std::string_view key) const {
+  const Json* schema = parameters(tool_name);
   if (schema == nullptr) return nullptr;
   const auto properties = schema->find("properties");
   if (properties == schema->end()) return nullptr;
@@ -682,8 +684,8 @@ const Json* ToolCallParser::property(std::string_view key) const {
 }
 
 SchemaTypes ToolCallParser::types_of(std::string_view key) const {
-  const Json* schema = property(key);
-  return schema == nullptr ? SchemaTypes() : SchemaTypes::of(*schema, *parameters());
+  const Json* schema = property(name_, key);
+  return schema == nullptr ? SchemaTypes() : SchemaTypes::of(*schema, *parameters(name_));
 }
 
 }  // namespace sluice

@@ -71,8 +71,8 @@ class ToolCallParser {
   void add_argument(std::string_view key, std::string_view value);
   void add_json(std::string_view key, std::string_view json);
   SchemaTypes types_of(std::string_view key) const;
-  const Json* parameters() const;
-  const Json* property(std::string_view key) const;
+  const Json* parameters(std::string_view tool_name) const;
+  const Json* property(std::string_view tool_name, std::string_view key) const;
 
   CallTags tags_;
   Json tools_;

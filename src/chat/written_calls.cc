@@ -63,24 +63,54 @@ WrittenCalls read_exact_keyed_calls(std::string_view text) {
   return calls;
 }
 
-// The value of ATTRIBUTE="..." in a tag.
+// The value of ATTRIBUTE="..." in a tag; some models write other quotation marks, or none.
 std::string_view attribute(std::string_view tag, const std::string& name) {
-  const std::string begin = name + "=\"";
+  const std::string begin = name + "=";
   const size_t at = tag.find(begin);
   if (at == tag.npos) return {};
   tag.remove_prefix(at + begin.size());
-  return tag.substr(0, tag.find('"'));
+  const bool quoted = tag.starts_with('"') || tag.starts_with('\'');
+  if (!quoted) return tag.substr(0, tag.find_first_of(" \t\r\n"));
+  return tag.substr(1, tag.find(tag[0], 1) - 1);
 }
 
-bool read_invoke(TextReader& in, const std::string& prefix, WrittenCall& call) {
-  const std::string begin = "<" + prefix + "parameter", end = "</" + prefix + "parameter>";
+// The begin of the tag of the call's next argument; npos: there is none.
+size_t next_argument(std::string_view text, const std::string& begin, const WrittenCall& call,
+                     const HasArgument& has) {
+  for (size_t at = text.find(begin); at != text.npos; at = text.find(begin, at + 1)) {
+    const std::string_view tag = text.substr(at, text.find('>', at) - at);
+    if (has(call.name, attribute(tag, " name"))) return at;
+  }
+  return text.npos;
+}
+
+// Takes a value and its tag, or where this was left out, what is before the next argument or the
+// end of the call.
+std::optional<std::string_view> take_value(TextReader& in, const std::string& prefix,
+                                           const WrittenCall& call, const HasArgument& has) {
+  const TextReader before = in;
+  const std::optional<std::string_view> whole = in.take_before("</" + prefix + "parameter>");
+  const std::string_view text = whole ? *whole : before.rest();
+  size_t stop = next_argument(text, "<" + prefix + "parameter", call, has);
+  if (stop == text.npos && !whole) stop = text.find("</" + prefix + "invoke>");
+  if (stop == text.npos) return whole;
+  in = before;
+  in.skip(stop);
+  const std::string_view value = text.substr(0, stop);
+  return value.substr(0, value.find_last_not_of(" \t\r\n") + 1);
+}
+
+bool read_invoke(TextReader& in, const std::string& prefix, const HasArgument& has,
+                 WrittenCall& call) {
+  const std::string begin = "<" + prefix + "parameter";
   const std::optional<std::string_view> head = in.take_before(">");
   if (!head) return false;
   call.name = attribute(*head, " name");
   in.skip_space();
   while (in.take(begin)) {
     const std::optional<std::string_view> tag = in.take_before(">");
-    const std::optional<std::string_view> value = tag ? in.take_before(end) : std::nullopt;
+    const std::optional<std::string_view> value =
+        tag ? take_value(in, prefix, call, has) : std::nullopt;
     if (!value) return false;
     const std::string_view string = attribute(*tag, " string");
     call.arguments.push_back({.key = std::string(attribute(*tag, " name")),
@@ -148,13 +178,13 @@ WrittenCalls read_named_objects(std::string_view text) {
   return calls;
 }
 
-WrittenCalls read_invokes(std::string_view text, std::string_view prefix) {
+WrittenCalls read_invokes(std::string_view text, std::string_view prefix, const HasArgument& has) {
   TextReader in(text);
   std::vector<WrittenCall> calls;
   const std::string named(prefix), begin = "<" + named + "invoke";
   in.skip_space();
   while (in.take(begin)) {
-    if (!read_invoke(in, named, calls.emplace_back())) return std::nullopt;
+    if (!read_invoke(in, named, has, calls.emplace_back())) return std::nullopt;
     in.skip_space();
   }
   if (!in.ended() || calls.empty()) return std::nullopt;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,8 @@ WrittenCalls read_keyed_calls(std::string_view text, bool closed);
 WrittenCalls read_named_objects(std::string_view text);
 // <invoke name="NAME"><parameter name="KEY">VALUE</parameter>...</invoke>..., where `prefix` stands
 // before the names of tags. A parameter may say string="true" or "false".
-WrittenCalls read_invokes(std::string_view text, std::string_view prefix);
+// `has`: whether a tool has an argument of this name.
+using HasArgument = std::function<bool(std::string_view tool, std::string_view key)>;
+WrittenCalls read_invokes(std::string_view text, std::string_view prefix, const HasArgument& has);
 
 }  // namespace sluice

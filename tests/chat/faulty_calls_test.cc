@@ -386,6 +386,57 @@ TEST(Faults, WithoutArgumentsAreNone) {
             "<tool_call>\n<function=run>\nx\n</function>\n</tool_call>");
 }
 
+TEST(Faults, ObjectsOfTheApis) {
+  const std::string_view called = "run[{\"city\": \"x\"}]";
+  for (
+      const char* object :
+      {R"({"type": "function", "function": {"name": "run", "arguments": {"city": "x"}}})",
+       R"({"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{\"city\": \"x\"}"}})",
+       R"({"function": {"name": "run", "parameters": {"city": "x"}}})",
+       R"({"type": "function", "function": "run", "parameters": {"city": "x"}})",
+       R"({"function": "run", "arguments": {"city": "x"}})"}) {
+    EXPECT_EQ(test::AnswerFormat("<tool_call>", "", kFaultTools)
+                  .of("<tool_call>" + std::string(object) + "</tool_call>")
+                  .starts_with("run[{"),
+              true)
+        << object;
+    test::AnswerFormat llama("<|python_tag|>", "", kFaultTools);
+    EXPECT_EQ(Json::parse(llama.parts_of(object).at(1).text).at("city"), "x") << object;
+    test::AnswerFormat mistral("[TOOL_CALLS]", "", kFaultTools);
+    EXPECT_EQ(mistral.parts_of("[TOOL_CALLS] [" + std::string(object) + "]").at(0).text, "run");
+  }
+  test::AnswerFormat hermes("<tool_call>", "", kFaultTools);
+  EXPECT_EQ(hermes.of("<tool_call>{\"function\": \"run\", \"arguments\": {\"city\": \"x\"}}"),
+            called);
+  const char* none = "<tool_call>{\"function\": {\"name\": \"run\"}, \"city\": 1}</tool_call>";
+  EXPECT_EQ(hermes.of(none), none);
+}
+
+TEST(Faults, OfInvokes) {
+  test::AnswerFormat format("<minimax:tool_call><invoke", "", kFaultTools);
+  const auto call = [](std::string_view arguments) {
+    return fmt::format(
+        "<minimax:tool_call>\n<invoke name=\"run\">\n{}</invoke>\n</minimax:tool_call>", arguments);
+  };
+  const std::string_view called = "run[{\"city\": \"x\", \"days\": 3}]";
+  for (const char* arguments :
+       {"<parameter name='city'>x</parameter>\n<parameter name=days>3</parameter>\n",
+        "<parameter name=\"city\">x\n<parameter name=\"days\">3</parameter>\n",
+        "<parameter name=\"city\">x</parameter>\n<parameter name=\"days\">3\n"})
+    EXPECT_EQ(format.of(call(arguments)), called) << arguments;
+  EXPECT_EQ(format.of(call("<parameter name=\"city\"><parameter name=\"a\"></parameter>\n")),
+            "run[{\"city\": \"<parameter name=\\\"a\\\">\"}]");
+}
+
+TEST(Faults, AnswersInNoChannel) {
+  test::AnswerFormat format("<|channel|>", "<|start|>assistant", kFaultTools);
+  EXPECT_EQ(format.of("Hello there."), "Hello there.");
+  EXPECT_EQ(format.of("Hello there.<|return|>"), "Hello there.");
+  EXPECT_EQ(format.of("<|channel|>final<|message|>Hi<|end|><|start|>assistant"), "Hi");
+  for (const char* header : {"<|channel|>final", " to=functions.run", "<|channel|>fin"})
+    EXPECT_EQ(format.of(header, true), "");
+}
+
 TEST(Faults, BackslashesThatAreNone) {
   test::AnswerFormat hermes("<tool_call>", "", kFaultTools);
   EXPECT_EQ(hermes.of(R"(<tool_call>{"name": "run", "arguments": {"city": "\d+\."}}</tool_call>)"),
