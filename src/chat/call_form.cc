@@ -212,6 +212,10 @@ constexpr Known kKnown[] = {
     {"<｜tool▁call▁begin｜>",
      "",
      {.tags = kWideTags, .begin = kWideBegin, .call = kWide, .end = kWideEnd}},
+    {"<|python_start|>",
+     "<|python_end|>",
+     {.tags = {.open = "<|python_start|>", .close = "<|python_end|>", .bare = true},
+      .call = kBare}},
     {"<|python_tag|>", "", kBareForm},
     {"\"parameters\": ", "", kBareForm}};
 

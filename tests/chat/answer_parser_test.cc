@@ -81,6 +81,18 @@ TEST(Answers, Llama) {
   EXPECT_EQ(format.of("It is {\"name\": \"now\"}"), "It is {\"name\": \"now\"}");
 }
 
+TEST(Answers, Llama4) {
+  Format format("<|python_start|><|python_end|>{\"name\": name, \"parameters\": {}}");
+  const std::string call = "{\"name\": \"weather\", \"parameters\": {\"city\": \"Rome\"}}";
+  const std::string called = "weather[{\"city\": \"Rome\"}]";
+  EXPECT_EQ(format.of(call), called);
+  EXPECT_EQ(format.of(call + call), called + called);
+  EXPECT_EQ(format.of("<|python_start|>" + call + "<|python_end|>"), called);
+  EXPECT_EQ(format.of("I look.<|python_start|>" + call + "<|python_end|>"), "I look." + called);
+  EXPECT_EQ(format.of("<|python_start|>I look.<|python_end|>"),
+            "<|python_start|>I look.<|python_end|>");
+}
+
 TEST(Answers, Mistral) {
   Format format("[TOOL_CALLS]");
   EXPECT_EQ(format.of("[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"[]\"}, "
