@@ -14,11 +14,12 @@ int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelR
 // In the order of Activations' members.
 struct Widths {
   int64_t residual = 0, stream_weights = 0, normed = 0, beside = 0, qkv = 0, attention = 0, mlp = 0;
-  int64_t layer_inputs = 0, layer_rows = 0, expert_rows = 0, expert_sums = 0, chosen = 0;
+  int64_t layer_inputs = 0, layer_rows = 0, expert_rows = 0, expert_sums = 0, latent_rows = 0,
+          chosen = 0;
   int64_t altup = 0;
-  std::array<int64_t, 13> all() const {
-    return {residual,     stream_weights, normed,      beside,      qkv,    attention, mlp,
-            layer_inputs, layer_rows,     expert_rows, expert_sums, chosen, altup};
+  std::array<int64_t, 14> all() const {
+    return {residual,     stream_weights, normed,      beside,      qkv,         attention, mlp,
+            layer_inputs, layer_rows,     expert_rows, expert_sums, latent_rows, chosen,    altup};
   }
 };
 
@@ -37,6 +38,7 @@ void add_mlp(const MlpBranch& branch, Rank rank, Widths& w) {
   if (!branch.experts) return;
   w.mlp = std::max(w.mlp, padded(branch.experts->choices()));  // the router's logits
   w.expert_rows = w.expert_sums = w.normed;
+  if (branch.experts->latent_size > 0) w.latent_rows = w.normed;
 }
 
 Widths widths(const DecoderSpec& spec, Rank rank) {
@@ -136,10 +138,11 @@ Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
                          std::span<std::byte> memory, std::span<std::byte> host) {
   check(memory.size() >= bytes(spec, max_rows, rank), "activation memory is too small");
   check(host.empty() || host.size() >= host_bytes(spec, max_rows), "routing memory is too small");
-  const std::array<Tensor*, 13> matrices{
-      &residual_,     &stream_weights_, &normed_,      &beside_,      &qkv_,    &attention_, &mlp_,
-      &layer_inputs_, &layer_rows_,     &expert_rows_, &expert_sums_, &chosen_, &altup_};
-  const std::array<int64_t, 13> cols = widths(spec, rank).all();
+  const std::array<Tensor*, 14> matrices{
+      &residual_, &stream_weights_, &normed_,     &beside_,      &qkv_,         &attention_,
+      &mlp_,      &layer_inputs_,   &layer_rows_, &expert_rows_, &expert_sums_, &latent_rows_,
+      &chosen_,   &altup_};
+  const std::array<int64_t, 14> cols = widths(spec, rank).all();
   std::byte* at = memory.data();
   for (size_t i = 0; i < matrices.size(); ++i) {
     *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};

@@ -63,6 +63,8 @@ class Activations {
   // there are no experts.
   Tensor expert_rows(int64_t rows) const { return expert_rows_.rows_from(0, rows); }
   Tensor expert_sums(int64_t rows) const { return expert_sums_.rows_from(0, rows); }
+  // The same of experts that read and make rows of another size.
+  Tensor latent_rows(int64_t rows) const { return latent_rows_.rows_from(0, rows); }
   // The positions that a layer has chosen for each row; the layers behind it have the same.
   ChosenPositions chosen() const {
     return {reinterpret_cast<int32_t*>(chosen_.data), chosen_.cols};
@@ -85,7 +87,7 @@ class Activations {
  private:
   Tensor residual_, stream_weights_, normed_, beside_, qkv_, attention_, mlp_, layer_inputs_,
       layer_rows_;
-  Tensor expert_rows_, expert_sums_, chosen_, altup_;
+  Tensor expert_rows_, expert_sums_, latent_rows_, chosen_, altup_;
   Routing routing_, host_routing_;
   const Activations* host_ = nullptr;
 };

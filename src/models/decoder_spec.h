@@ -91,6 +91,11 @@ struct ExpertsSpec {
   float logit_multiplier = 1;
   float logit_soft_cap = 0;   // after the multiplier; 0: none
   bool weighs_input = false;  // the weights of a row's experts are those of their input
+  // Elements of the rows that experts read and make: `latent_in` makes them of their input, and
+  // `latent_out` their sum as wide as that. 0: they are as wide, and there are no such matrices.
+  int64_t latent_size = 0;
+  LinearSpec latent_in = {};  // each one part
+  LinearSpec latent_out = {};
   MlpSpec expert;
   // Tensors of all experts' gate and up, and of their down, that some checkpoints have in the place
   // of the experts' own; without ".weight". Empty: none has.
@@ -110,7 +115,8 @@ struct ExpertsSpec {
   template <class Self, class Visit>
   static void fields(Self& s, Visit&& visit) {
     visit(s.name, s.router, s.choice_bias, s.choice_factors, s.choice_table, s.stream_scale,
-          s.expert, s.stacked_gate_up, s.stacked_down, s.stacks_apart, s.shared, s.shared_gate);
+          s.latent_in, s.latent_out, s.expert, s.stacked_gate_up, s.stacked_down, s.stacks_apart,
+          s.shared, s.shared_gate);
   }
 };
 

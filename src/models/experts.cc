@@ -13,15 +13,19 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, const DecoderSpec& mode
     : Module(name_in_layer(spec.name, layer)),
       spec_(spec),
       hidden_size_(model.hidden_size),
+      row_size_(spec.latent_size > 0 ? spec.latent_size : model.hidden_size),
       one_rank_(rank.size == 1),
       adds_up_(spec.whole && rank.size > 1) {
-  auto one_part = [&](const LinearSpec& linear, int64_t outputs) -> Linear& {
+  auto one_part = [&](const LinearSpec& linear, int64_t outputs, int64_t inputs,
+                      ParamRole role) -> Linear& {
     const std::string source = name_in_layer(linear.parts[0].source, layer);
     return add_child<Linear>(name_in_layer(linear.name, layer),
-                             std::vector<LinearPart>{{source, outputs}}, hidden_size_, linear.bias,
-                             Rank{}, ParamRole::router);
+                             std::vector<LinearPart>{{source, outputs}}, inputs, linear.bias,
+                             Rank{}, role);
   };
-  router_ = &one_part(spec.router, spec.choices());
+  router_ = &one_part(spec.router, spec.choices(), hidden_size_, ParamRole::router);
+  if (spec.latent_size > 0)
+    latent_in_ = &one_part(spec.latent_in, row_size_, hidden_size_, ParamRole::linear);
   // `row`: elements of a row of the matrix that is stored; 0: it is none.
   auto vector = [&](const std::string& source, int64_t size, int64_t row = 0) -> const Param* {
     if (source.empty()) return nullptr;
@@ -38,13 +42,18 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, const DecoderSpec& mode
   experts_.resize(static_cast<size_t>(spec.count));
   for (int64_t e = own.begin; e < own.begin + own.count; ++e) {
     const ModulePlace place{layer, e, adds_up_ ? spec.count : 0};
-    Mlp& expert = add_child<Mlp>(spec.expert, place, hidden_size_, adds_up_ ? Rank{} : rank);
+    Mlp& expert = add_child<Mlp>(spec.expert, place, row_size_, adds_up_ ? Rank{} : rank);
     expert.set_expert(e,
                       static_cast<double>(spec.choice.top_k) / static_cast<double>(spec.choices()));
     experts_[static_cast<size_t>(e)] = &expert;
   }
+  if (spec.latent_size > 0)
+    latent_out_ = &one_part(spec.latent_out, hidden_size_, row_size_, ParamRole::linear);
   if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size_, rank);
-  if (!spec.shared_gate.empty()) shared_gate_ = &one_part(one_linear(spec.shared_gate, false), 1);
+  if (!spec.shared_gate.empty())
+    shared_gate_ =
+        &one_part(one_linear(spec.shared_gate, false), 1, hidden_size_, ParamRole::router);
+  check(latent_in_ == nullptr || shared_gate_ == nullptr, "a shared expert of latent rows' others");
 }
 
 namespace {
@@ -174,7 +183,8 @@ void Experts::add_shared(const Context& context, const Activations& act, Tensor 
 // The shared expert comes first, because y may lie where x does.
 void Experts::compute_at_once(const Context& context, const Activations& act, Tensor x,
                               const ExpertWeights& weights, Tensor y) const {
-  const SharedExpert shared = shared_expert(context, act, x);
+  const SharedExpert shared =
+      latent_in_ == nullptr ? shared_expert(context, act, x) : SharedExpert{};
   context.kernels.experts(x, weights, spec_.choice.top_k, act.routing().choices, shared, y);
 }
 
@@ -198,17 +208,17 @@ void Experts::compute_expert(size_t e, const Context& context, const Activations
   const ChosenRows chosen(lists, begins[e], begins[e + 1]);
   const int64_t count = chosen.weights.rows;
   const Tensor wide = act.expert_rows(at + count).rows_from(at, count);
-  const Tensor some = wide.columns(0, hidden_size_);
+  const Tensor some = wide.columns(0, row_size_);
   context.kernels.index_select(x, chosen.rows, spec_.weighs_input ? chosen.weights : Tensor{},
                                some);
-  experts_[e]->forward(context, act, some, wide);
+  experts_[e]->forward(context, act, some, wide.columns(0, experts_[e]->down().outputs()));
 }
 
 void Experts::add_output(size_t e, const Context& context, const Activations& act,
                          const Routing& lists, const Begins& begins, int64_t at, Tensor sum) const {
   const ChosenRows chosen(lists, begins[e], begins[e + 1]);
   const int64_t count = chosen.weights.rows;
-  const Tensor some = act.expert_rows(at + count).rows_from(at, count).columns(0, hidden_size_);
+  const Tensor some = act.expert_rows(at + count).rows_from(at, count).columns(0, row_size_);
   context.kernels.index_add(some, chosen.rows, spec_.weighs_input ? Tensor{} : chosen.weights, sum);
 }
 
@@ -221,7 +231,7 @@ void Experts::add_expert(size_t e, const Context& context, const Activations& ac
 // Adds those choices that give a row as it is.
 void Experts::add_identities(const Context& context, const Activations& act, const Begins& begins,
                              Tensor x, Tensor sum) const {
-  const Tensor some = act.expert_rows(x.rows).columns(0, hidden_size_);
+  const Tensor some = act.expert_rows(x.rows).columns(0, row_size_);
   for (auto e = static_cast<size_t>(spec_.count); e < static_cast<size_t>(spec_.choices()); ++e) {
     if (begins[e + 1] == begins[e]) continue;
     const ChosenRows chosen(act.routing(), begins[e], begins[e + 1]);
@@ -242,15 +252,15 @@ void Experts::add_from_host(const Context& context, const Activations& act, cons
                             int64_t rows, Tensor sum) const {
   const Activations& host = act.host();
   const Context there{context.host->kernels(), context.group, context.host, true};
-  const Tensor sums = host.expert_sums(rows), x = host.normed(rows).columns(0, hidden_size_);
+  const Tensor sums = host.expert_sums(rows), x = host.normed(rows).columns(0, row_size_);
   std::fill_n(sums.row<float>(0), sums.rows * sums.stride, 0.0F);
   for (size_t e = 0; e < experts_.size(); ++e) {
     if (begins[e + 1] > begins[e] && experts_[e] != nullptr && experts_[e]->is_on_host(rows))
-      add_expert(e, there, host, act.host_routing(), begins, x, sums.columns(0, hidden_size_));
+      add_expert(e, there, host, act.host_routing(), begins, x, sums.columns(0, row_size_));
   }
   const Tensor back = act.expert_rows(rows);
   copy_rows(back, sums, context.kernels.stream());
-  context.kernels.add(sum, back.columns(0, hidden_size_));
+  context.kernels.add(sum, back.columns(0, row_size_));
 }
 
 void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor x,
@@ -259,11 +269,11 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
   const Context context{all.kernels, all.group};
   const Kernels& kernels = context.kernels;
   const bool beside = any_on_host(all, x.rows);
-  const Tensor sums = act.expert_sums(x.rows), sum = sums.columns(0, hidden_size_);
+  const Tensor sums = act.expert_sums(x.rows), sum = sums.columns(0, row_size_);
   const auto sum_bytes = static_cast<uint64_t>(sums.rows * sums.stride) * sizeof(float);
   check(y.stride == sums.stride && y.cols == sums.cols, "experts: an output as wide as their sum");
   Begins begins;
-  if (beside) copy_rows(act.host().normed(x.rows).columns(0, hidden_size_), x, kernels.stream());
+  if (beside) copy_rows(act.host().normed(x.rows).columns(0, row_size_), x, kernels.stream());
   make_lists(context, act, x.rows, begins);
   // Experts that have rows, and are computed here.
   const auto is_here = [&](size_t e) {
@@ -294,19 +304,31 @@ void Experts::compute_in_turn(const Context& all, const Activations& act, Tensor
   }
   if (adds_up_) context.group.sum(sums, kernels);
   add_identities(context, act, begins, x, sum);
-  if (shared_ != nullptr) add_shared(all, act, x, sum);
+  if (shared_ != nullptr && latent_in_ == nullptr) add_shared(all, act, x, sum);
   if (beside) add_from_host(all, act, begins, x.rows, sum);
   kernels.stream().copy(y.data, sums.data, sum_bytes);
 }
 
-void Experts::forward(const Context& context, const StepRows& rows, const Activations& act,
-                      Tensor x, Tensor y) const {
-  route(context, rows, act, x);
+void Experts::compute(const Context& context, const Activations& act, Tensor x, Tensor y) const {
   if (const auto weights = weights_for(context.kernels)) {
-    compute_at_once(context, act, x, *weights, y);
+    compute_at_once(context, act, x, *weights, y.columns(0, experts_.front()->down().outputs()));
   } else {
     compute_in_turn(context, act, x, y);
   }
+}
+
+// The shared expert comes before y is written, because y may lie where x does.
+void Experts::forward(const Context& context, const StepRows& rows, const Activations& act,
+                      Tensor x, Tensor y) const {
+  route(context, rows, act, x);
+  if (latent_in_ == nullptr) return compute(context, act, x, y);
+  const Tensor wide = act.latent_rows(x.rows), latent = wide.columns(0, row_size_);
+  latent_in_->forward(context, x, wide.columns(0, latent_in_->outputs()));
+  compute(context, act, latent, wide);
+  const SharedExpert shared = shared_expert(context, act, x);
+  latent_out_->forward(context, latent, y);
+  if (shared_ != nullptr)
+    context.kernels.add(y.columns(0, hidden_size_), shared.out.columns(0, hidden_size_));
 }
 
 }  // namespace sluice

@@ -46,6 +46,8 @@ class Experts : public Module {
                   Begins& begins) const;
   // Computes the shared expert, and its weights if it has a gate.
   SharedExpert shared_expert(const Context& context, const Activations& act, Tensor x) const;
+  // y: of all rows of x what their experts give, and unless rows are latent, the shared one.
+  void compute(const Context& context, const Activations& act, Tensor x, Tensor y) const;
   void compute_at_once(const Context& context, const Activations& act, Tensor x,
                        const ExpertWeights& weights, Tensor y) const;
   void compute_in_turn(const Context& context, const Activations& act, Tensor x, Tensor y) const;
@@ -67,13 +69,16 @@ class Experts : public Module {
 
   const ExpertsSpec& spec_;
   int64_t hidden_size_;
-  bool one_rank_;  // whose outputs are no parts of sums
-  bool adds_up_;   // experts of other ranks have parts of the sum
+  int64_t row_size_;  // of what experts read and make
+  bool one_rank_;     // whose outputs are no parts of sums
+  bool adds_up_;      // experts of other ranks have parts of the sum
   Linear* router_;
   const Param* choice_bias_ = nullptr;  // or none, as these
   const Param* choice_factors_ = nullptr;
   const Param* choice_table_ = nullptr;
   const Param* stream_scale_ = nullptr;
+  const Linear* latent_in_ = nullptr;  // or none, and then no other
+  const Linear* latent_out_ = nullptr;
   std::vector<const Mlp*> experts_;      // null: another rank's
   const Mlp* shared_ = nullptr;          // or none
   const Linear* shared_gate_ = nullptr;  // or none

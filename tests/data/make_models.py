@@ -266,6 +266,11 @@ MODELS = {
     "nemotron_h": NemotronHConfig(**SMALL | {"num_hidden_layers": 4}, head_dim=16, mamba_num_heads=6, mamba_head_dim=10, n_groups=2,
                                   ssm_state_size=12, conv_kernel=3, use_bias=True, time_step_min=0.4, time_step_limit=(0.0, 0.5),
                                   layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"]),
+    "nemotron_h_latent": NemotronHConfig(**{k: v for k, v in GROUPED.items() if k not in ("intermediate_size", "num_hidden_layers")}, head_dim=8,
+                                         layers_block_type=["linear_attention", "moe", "full_attention", "moe"], mamba_num_heads=4,
+                                         mamba_head_dim=8, ssm_state_size=8, n_groups=2, conv_kernel=3, n_routed_experts=4,
+                                         num_experts_per_tok=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=24,
+                                         moe_latent_size=16, n_shared_experts=1, intermediate_size=40, routed_scaling_factor=1.5),
     "olmo": OlmoConfig(**GROUPED, clip_qkv=1.5),
     "olmo3": Olmo3Config(**FOUR, sliding_window=16, rope_parameters={
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "attention_factor": 1.2,
@@ -475,7 +480,7 @@ def publish(name, config, folder):
 LENGTHS, NEW = (9, 40), 24
 FIRST_SEEDS = {"mamba": 9, "gguf_qwen3_5": 15, "lara_mini": 1349, "dots3_note": 43}  # with those before, one token's logits are much further from float32's than all others
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
-IN_CHUNKS = {"falcon_h1", "gguf_lfm2_moe", "gguf_mamba2", "gguf_qwen3_5", "gguf_qwen3_next", "kimi_linear", "lara_mini", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "minimax", "nemotron_h", "olmo_hybrid", "qwen3_5",
+IN_CHUNKS = {"falcon_h1", "gguf_lfm2_moe", "gguf_mamba2", "gguf_qwen3_5", "gguf_qwen3_next", "kimi_linear", "lara_mini", "bailing_hybrid", "lfm2", "lfm3", "mamba2", "minimax", "nemotron_h", "nemotron_h_latent", "olmo_hybrid", "qwen3_5",
              "qwen3_5_moe"}  # in float32 transformers' sums over chunks are further from float64's
 WITH_STATES = IN_CHUNKS | {"falcon_mamba", "gguf_falcon_mamba", "jamba_dense", "mamba"}
 

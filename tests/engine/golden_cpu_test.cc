@@ -138,6 +138,7 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "falcon_mamba",
                            "jamba_dense",
                            "nemotron_h",
+                           "nemotron_h_latent",
                            "cohere",
                            "falcon_alibi",
                            "phi_tied",

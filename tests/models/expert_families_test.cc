@@ -89,7 +89,7 @@ TEST(ExpertFamilies, WhatCannotBeIsRefused) {
       {"OlmoeForCausalLM", Json::object(), "clip_qkv", 0},
       {"DbrxForCausalLM", Json::object(), "ffn_config", {{"moe_normalize_expert_weights", 2}}},
       {"DbrxForCausalLM", Json::object(), "attn_config", {{"kv_n_heads", 3}}},
-      {"NemotronHForCausalLM", nemotron, "moe_latent_size", 8}};
+      {"NemotronHForCausalLM", nemotron, "moe_latent_size", 4097}};
   for (const auto& [family, fields, key, value] : cases) {
     Json config = fields;
     parse(family, config);

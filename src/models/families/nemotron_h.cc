@@ -81,9 +81,8 @@ std::vector<size_t> layer_kinds(const JsonFields& c) {
   return kinds;
 }
 
-ExpertsSpec read_moe(const JsonFields& c, const MlpSpec& mlp) {
-  if (c.has("moe_latent_size") && !c.is_null("moe_latent_size"))
-    fail(ErrorKind::refused, "{}: moe_latent_size is not supported", c.where());
+// Experts may read and make rows smaller than the stream's; the shared one does not.
+ExpertsSpec read_moe(const JsonFields& c, int64_t hidden_size, const MlpSpec& mlp) {
   ExpertsSpec experts = read_experts(
       c,
       {.count = {"n_routed_experts", "num_local_experts"}, .absent_count = 8, .absent_top_k = 2});
@@ -93,6 +92,10 @@ ExpertsSpec read_moe(const JsonFields& c, const MlpSpec& mlp) {
   experts.shared =
       mlp_like(mlp, mlp.name + ".shared_experts",
                read_size(c, "moe_shared_expert_intermediate_size", 7688, 4 * kMaxWidth));
+  if (!c.has("moe_latent_size")) return experts;
+  experts.latent_size = c.integer("moe_latent_size", 1, hidden_size);
+  experts.latent_in = one_linear(mlp.name + ".fc1_latent_proj", mlp.up.bias);
+  experts.latent_out = one_linear(mlp.name + ".fc2_latent_proj", mlp.up.bias);
   return experts;
 }
 
@@ -121,7 +124,7 @@ DecoderSpec parse_nemotron_h(const JsonFields& c) {
                 {.name = layer, .mixers = {}, .mlps = {mlp}}};
   spec.layers = layer_kinds(c);
   if (std::ranges::count(spec.layers, kExperts) > 0) {
-    mlp.experts = read_moe(c, mlp.mlp);
+    mlp.experts = read_moe(c, spec.hidden_size, mlp.mlp);
     spec.kinds.push_back({.name = layer, .mixers = {}, .mlps = {std::move(mlp)}});
   }
   spec.prefixes = {"backbone.", "model.", "language_model.backbone."};
