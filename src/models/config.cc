@@ -158,14 +158,21 @@ bool read_boolean(const JsonFields& config, const char* key, bool absent) {
   return config.boolean_or(key, absent);
 }
 
+bool read_flag(const JsonFields& config, const char* key, bool absent) {
+  return !config.is_null(key) && config.boolean_or(key, absent);
+}
+
 Activation read_activation(const JsonFields& config, const char* key, std::string_view absent) {
-  static constexpr std::array<std::pair<std::string_view, Activation>, 9> kNames{
+  static constexpr std::array<std::pair<std::string_view, Activation>, 12> kNames{
       {{"silu", Activation::silu},
        {"swish", Activation::silu},
        {"gelu", Activation::gelu},
        {"gelu_new", Activation::gelu_tanh},
        {"gelu_pytorch_tanh", Activation::gelu_tanh},
        {"gelu_fast", Activation::gelu_tanh},
+       {"gelu_python", Activation::gelu},
+       {"gelu_python_tanh", Activation::gelu_tanh},
+       {"gelu_accurate", Activation::gelu_tanh},
        {"relu", Activation::relu},
        {"relu2", Activation::relu_squared},
        {"xielu", Activation::xielu}}};
@@ -189,16 +196,16 @@ Heads read_heads(const JsonFields& c, int64_t hidden_size, const HeadKeys& keys)
     fail(ErrorKind::refused, "{}: {} ({}) does not divide {} ({})", c.where(),
          keys.kv_heads != nullptr ? keys.kv_heads : "KV heads", h.kv_heads, keys.heads, h.heads);
   }
-  const bool named = keys.head_dim != nullptr && !c.is_null(keys.head_dim);
-  const bool given = named && (c.has(keys.head_dim) || keys.absent_head_dim);
+  const bool is_null = keys.head_dim != nullptr && c.is_null(keys.head_dim);
+  const bool is_there = keys.head_dim != nullptr && c.has(keys.head_dim);
+  const bool given = is_there || (keys.absent_head_dim && !is_null);
   if (!given && hidden_size % h.heads != 0) {
     fail(ErrorKind::refused,
          "{}: {} ({}) does not divide the hidden size ({}), and head_dim is missing", c.where(),
          keys.heads, h.heads, hidden_size);
   }
   h.head_dim = hidden_size / h.heads;
-  if (given)
-    h.head_dim = c.integer_or(keys.head_dim, 1, kMaxWidth, keys.absent_head_dim.value_or(0));
+  if (given) h.head_dim = is_there ? c.integer(keys.head_dim, 1, kMaxWidth) : *keys.absent_head_dim;
   if (h.head_dim < 2 || h.head_dim % 2 != 0)
     fail(ErrorKind::refused, "{}: head_dim is {}, but must be even", c.where(), h.head_dim);
   if (h.heads * h.head_dim > kMaxWidth) {

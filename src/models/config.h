@@ -43,14 +43,16 @@ float read_factor(const JsonFields& config, const char* key, double absent);
 // Reads the bound that tanh gives to scores or logits; null: 0, no bound.
 float read_cap(const JsonFields& config, const char* key, double absent);
 bool read_boolean(const JsonFields& config, const char* key, bool absent);
+// The same of a key that the class allows to be null, which is false.
+bool read_flag(const JsonFields& config, const char* key, bool absent);
 
 struct HeadKeys {
   const char* heads = "num_attention_heads";
   int64_t absent_heads = 0;
   const char* kv_heads = "num_key_value_heads";  // nullptr: as many as heads, as where it is null
   std::optional<int64_t> absent_kv_heads = {};   // nullopt: as many as heads
-  const char* head_dim = "head_dim";            // nullptr: hidden_size / heads, as where it is null
-  std::optional<int64_t> absent_head_dim = {};  // nullopt: hidden_size / heads
+  const char* head_dim = "head_dim";             // nullptr: the config does not say it
+  std::optional<int64_t> absent_head_dim = {};  // nullopt: hidden_size / heads, as where it is null
 };
 struct Heads {
   int64_t heads = 0;

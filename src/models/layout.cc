@@ -52,6 +52,7 @@ DecoderSpec common_layout(const JsonFields& c, const LayoutDefaults& defaults) {
   const Heads heads = read_heads(c, spec.hidden_size,
                                  {.absent_heads = defaults.num_attention_heads,
                                   .absent_kv_heads = defaults.num_key_value_heads,
+                                  .head_dim = defaults.fixed_head_dim ? nullptr : "head_dim",
                                   .absent_head_dim = defaults.head_dim});
   const NormParams norm{.eps = read_eps(c, defaults.eps_key, defaults.rms_norm_eps),
                         .kind = defaults.norm};
@@ -62,9 +63,11 @@ DecoderSpec common_layout(const JsonFields& c, const LayoutDefaults& defaults) {
                          read_size(c, defaults.layers_key, defaults.num_hidden_layers, kMaxLayers)),
                      0);
   spec.norm = {"model.norm", norm, defaults.norm_bias};
+  const char* theta_key = defaults.rope_of_class && !has_rope_fields(c) ? nullptr : "rope_theta";
   spec.ropes = {parse_rope(c, {.head_dim = heads.head_dim,
                                .max_positions = spec.max_positions,
                                .default_theta = defaults.rope_theta,
+                               .theta_key = theta_key,
                                .part_key = defaults.part_key,
                                .default_part = defaults.part,
                                .default_original = defaults.original_positions,

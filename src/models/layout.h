@@ -23,6 +23,7 @@ struct LayoutDefaults {
   int64_t num_attention_heads = 0;
   std::optional<int64_t> num_key_value_heads = {};  // nullopt: as many as there are heads
   std::optional<int64_t> head_dim = {};             // nullopt: hidden_size / num_attention_heads
+  bool fixed_head_dim = false;                      // whatever config.json's head_dim says
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 0;
   double rope_theta = 0;
@@ -33,6 +34,7 @@ struct LayoutDefaults {
   double part = 1;
   int64_t original_positions = 0;     // as RopeModel's `default_original`
   const char* rope_layers = nullptr;  // as RopeModel's `layers`
+  bool rope_of_class = false;         // without rope fields, nothing beside them counts
   const char* eps_key = "rms_norm_eps";
   NormKind norm = NormKind::rms;
   bool norm_bias = false;

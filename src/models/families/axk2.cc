@@ -49,9 +49,7 @@ void use_input_gate(int64_t rank, NormSpec& norm, GateSpec& gate) {
 }
 
 DecoderSpec parse_axk2(const JsonFields& c) {
-  LayoutDefaults defaults = kAxk2;
-  defaults.head_dim = read_rope_dim(c, kAxk2Mla);
-  DecoderSpec spec = common_layout(c, defaults);
+  DecoderSpec spec = common_layout(c, latent_defaults(c, kAxk2Mla, kAxk2));
   LayerSpec& layer = spec.kinds.front();
   use_mla(c, kAxk2Mla, spec.ropes.front(), layer);
   use_indexer(c, {.heads = 16}, false, layer);

@@ -42,9 +42,7 @@ constexpr const char* kOcr = "deepseek_ocr2_text";
 
 DecoderSpec latent_layout(const JsonFields& c, const LayoutDefaults& defaults,
                           const MlaDefaults& mla) {
-  LayoutDefaults own = defaults;
-  own.head_dim = read_rope_dim(c, mla);
-  DecoderSpec spec = common_layout(c, own);
+  DecoderSpec spec = common_layout(c, latent_defaults(c, mla, defaults));
   use_mla(c, mla, spec.ropes.front(), spec.kinds.front());
   return spec;
 }
@@ -173,6 +171,13 @@ int64_t read_query_dim(const JsonFields& c, const MlaDefaults& defaults) {
   return read_rope_dim(c, defaults) + read_size(c, "qk_nope_head_dim", defaults.nope_dim);
 }
 
+LayoutDefaults latent_defaults(const JsonFields& c, const MlaDefaults& mla,
+                               LayoutDefaults defaults) {
+  defaults.head_dim = read_rope_dim(c, mla);
+  defaults.fixed_head_dim = true;
+  return defaults;
+}
+
 void use_mla(const JsonFields& c, const MlaDefaults& defaults, const RopeConfig& rope,
              LayerSpec& layer) {
   const std::string name = layer.mixers.front().attention().name;
@@ -210,7 +215,7 @@ void use_mla(const JsonFields& c, const MlaDefaults& defaults, const RopeConfig&
   const double m =
       rope.kind == RopeKind::plain || all_dim == 0 ? 1 : yarn_mscale(rope.factor, all_dim);
   mla.scale = static_cast<float>(m * m / std::sqrt(static_cast<double>(mla.query_dim())));
-  const bool interleaved = !defaults.may_interleave || read_boolean(c, "rope_interleave", true);
+  const bool interleaved = !defaults.may_interleave || read_flag(c, "rope_interleave", true);
   mla.rope = interleaved ? RopePairing::neighbours : RopePairing::halves;
   layer.mixers.front().mixer = std::move(mla);
 }

@@ -7,6 +7,7 @@
 
 #include "src/base/json.h"
 #include "src/models/decoder_spec.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 
@@ -23,6 +24,10 @@ struct MlaDefaults {
 // The elements of a head that are rotated, and all of a query's.
 int64_t read_rope_dim(const JsonFields& config, const MlaDefaults& defaults);
 int64_t read_query_dim(const JsonFields& config, const MlaDefaults& defaults);
+// Defaults of the layout with heads of the rotated elements, whatever head_dim says: the classes
+// set it so, and releases have other sizes there.
+LayoutDefaults latent_defaults(const JsonFields& config, const MlaDefaults& mla,
+                               LayoutDefaults defaults);
 
 // Puts MLA in the place of a layer's attention. `rope`: of its rotated part, the model's first.
 void use_mla(const JsonFields& config, const MlaDefaults& defaults, const RopeConfig& rope,

@@ -162,9 +162,7 @@ constexpr LayoutDefaults kGlmLite{.vocab_size = 154880,
 
 DecoderSpec parse_glm_lite(const JsonFields& c) {
   constexpr MlaDefaults kMla{.query_rank = 768, .nope_dim = 192, .value_dim = 256};
-  LayoutDefaults defaults = kGlmLite;
-  defaults.head_dim = read_rope_dim(c, kMla);
-  DecoderSpec spec = common_layout(c, defaults);
+  DecoderSpec spec = common_layout(c, latent_defaults(c, kMla, kGlmLite));
   use_mla(c, kMla, spec.ropes.front(), spec.kinds.front());
   ExpertsSpec experts = deepseek_experts(c, {.count = 64, .top_k = 4, .width = 1536},
                                          spec.kinds.front().mlps.front().mlp);
@@ -212,9 +210,7 @@ std::vector<bool> read_shared_choices(const JsonFields& c, int64_t layers) {
 DecoderSpec parse_glm_dsa(const JsonFields& c) {
   constexpr MlaDefaults kMla{
       .query_rank = 2048, .nope_dim = 192, .value_dim = 256, .may_interleave = false};
-  LayoutDefaults defaults = kGlmDsa;
-  defaults.head_dim = read_rope_dim(c, kMla);
-  DecoderSpec spec = common_layout(c, defaults);
+  DecoderSpec spec = common_layout(c, latent_defaults(c, kMla, kGlmDsa));
   use_mla(c, kMla, spec.ropes.front(), spec.kinds.front());
   const std::vector<bool> shared = read_shared_choices(c, std::ssize(spec.layers));
   if (shared.front())

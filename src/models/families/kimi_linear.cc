@@ -75,9 +75,11 @@ GatedDeltaNetSpec delta_attention(const JsonFields& c, const std::string& name,
           .output = one_linear(name + ".o_proj", false)};
 }
 
-// DeepSeek-V3's experts under these classes' keys.
+// DeepSeek-V3's experts under these classes' keys, which have other names, too.
 ExpertsSpec delta_experts(const JsonFields& c, const MlpSpec& mlp, int64_t absent_count,
-                          int64_t absent_width, const GroupedChoice& choice) {
+                          int64_t absent_width, GroupedChoice choice) {
+  choice.groups_key = present(c, "num_expert_group", "n_group");
+  choice.normalized_key = present(c, "moe_renormalize", "norm_topk_prob");
   ExpertsSpec experts =
       read_experts(c, {.count = {"num_local_experts", "num_experts"},
                        .absent_count = absent_count,
@@ -141,14 +143,17 @@ GatedDeltaNetSpec kimi_delta_attention(const JsonFields& c, const JsonFields& ow
   return mixer;
 }
 
+DecoderSpec delta_layout(const JsonFields& c, const MlaDefaults& mla, LayoutDefaults defaults) {
+  defaults.positions_key = present(c, defaults.positions_key, "max_position_embeddings");
+  return common_layout(c, latent_defaults(c, mla, defaults));
+}
+
 DecoderSpec parse_kimi_linear(const JsonFields& c) {
   constexpr const char* kOwn = "linear_attn_config";
   static const Json kNone = Json::object();
   const JsonFields own(c.has(kOwn) ? c.raw(kOwn) : kNone, c.where() + ": " + kOwn);
   const MlaDefaults mla_defaults{.query_rank = 0};
-  LayoutDefaults defaults = kKimiLinear;
-  defaults.head_dim = read_rope_dim(c, mla_defaults);
-  DecoderSpec spec = common_layout(c, defaults);
+  DecoderSpec spec = delta_layout(c, mla_defaults, kKimiLinear);
   LayerSpec& layer = spec.kinds.front();
   LayerSpec linear = layer;
   use_mla(c, mla_defaults, spec.ropes.front(), layer);
@@ -162,9 +167,7 @@ DecoderSpec parse_kimi_linear(const JsonFields& c) {
   // transformers saves the dense layers' MLPs under the experts' name.
   for (const char* part : {".gate_proj", ".up_proj", ".down_proj"})
     spec.other_names.push_back({layer.mlps.front().mlp.name + part, expert.name + part});
-  ExpertsSpec experts = delta_experts(
-      c, expert, 256, 1024,
-      {.factor = 2.446, .groups_key = "num_expert_group", .normalized_key = "moe_renormalize"});
+  ExpertsSpec experts = delta_experts(c, expert, 256, 1024, {.factor = 2.446});
   experts.choice_bias = expert.name + ".gate.e_score_correction_bias";
   if (experts.shared)
     name_mlp(*experts.shared, expert.name + ".shared_experts", "gate_proj", "up_proj", "down_proj");
@@ -184,9 +187,7 @@ void use_own_names(DecoderSpec& spec) {
 
 DecoderSpec parse_ling(const JsonFields& c) {
   const MlaDefaults mla_defaults{.query_rank = 0, .may_interleave = false};
-  LayoutDefaults defaults = kLing;
-  defaults.head_dim = read_rope_dim(c, mla_defaults);
-  DecoderSpec spec = common_layout(c, defaults);
+  DecoderSpec spec = delta_layout(c, mla_defaults, kLing);
   LayerSpec& layer = spec.kinds.front();
   LayerSpec linear = layer;
   use_mla(c, mla_defaults, spec.ropes.front(), layer);
@@ -209,12 +210,8 @@ DecoderSpec parse_ling(const JsonFields& c) {
   }
   linear.mixers.front().mixer = std::move(mixer);
   const MlpSpec& mlp = layer.mlps.front().mlp;
-  ExpertsSpec experts = delta_experts(c, mlp, 512, 768,
-                                      {.groups = 8,
-                                       .top_k_groups = 4,
-                                       .factor = 2.5,
-                                       .groups_key = "num_expert_group",
-                                       .normalized_key = "moe_renormalize"});
+  ExpertsSpec experts =
+      delta_experts(c, mlp, 512, 768, {.groups = 8, .top_k_groups = 4, .factor = 2.5});
   experts.choice_bias = mlp.name + ".gate.expert_bias";
   spec.kinds.push_back(std::move(linear));
   const auto count = std::ssize(spec.layers);

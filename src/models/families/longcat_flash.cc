@@ -57,9 +57,7 @@ void name_half(LayerSpec& half, size_t number) {
 }
 
 DecoderSpec parse_longcat_flash(const JsonFields& c) {
-  LayoutDefaults defaults = kLongcat;
-  defaults.head_dim = read_rope_dim(c, kLongcatMla);
-  DecoderSpec spec = common_layout(c, defaults);
+  DecoderSpec spec = common_layout(c, latent_defaults(c, kLongcatMla, kLongcat));
   LayerSpec& layer = spec.kinds.front();
   use_mla(c, kLongcatMla, spec.ropes.front(), layer);
   scale_low_ranks(c, spec.hidden_size, std::get<MlaSpec>(layer.mixers.front().mixer));

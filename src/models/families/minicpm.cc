@@ -67,11 +67,9 @@ DecoderSpec parse_minicpm(const JsonFields& c) {
 }
 
 DecoderSpec parse_minicpm3(const JsonFields& c) {
-  LayoutDefaults defaults = kMiniCpm3;
   MlaDefaults mla{
       .query_rank = 768, .rank = 256, .rope_dim = 32, .nope_dim = 64, .may_interleave = false};
-  defaults.head_dim = read_rope_dim(c, mla);
-  DecoderSpec spec = common_layout(c, defaults);
+  DecoderSpec spec = common_layout(c, latent_defaults(c, mla, kMiniCpm3));
   LayerSpec& layer = spec.kinds.front();
   mla.value_dim = spec.hidden_size / layer.mixers.front().attention().heads.units();
   use_mla(c, mla, spec.ropes.front(), layer);

@@ -79,6 +79,7 @@ constexpr LayoutDefaults kMistral4 = [] {
 RopeConfig mistral4_rope(const JsonFields& c, const RopeConfig& rope) {
   RopeConfig own = rope;
   if (has_rope_fields(c)) return own;
+  own.theta = 10000;
   own.kind = RopeKind::yarn;
   own.factor = 128;
   own.original_positions = 8192;
@@ -104,6 +105,7 @@ DecoderSpec parse_mistral4(const JsonFields& c) {
   constexpr MlaDefaults kMla{.query_rank = 1024, .rank = 256, .nope_dim = 64};
   LayoutDefaults defaults = kMistral4;
   defaults.head_dim = read_query_dim(c, kMla);
+  defaults.fixed_head_dim = true;
   defaults.part =
       static_cast<double>(read_rope_dim(c, kMla)) / static_cast<double>(read_query_dim(c, kMla));
   DecoderSpec spec = common_layout(c, defaults);
