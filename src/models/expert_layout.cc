@@ -27,7 +27,7 @@ void read_grouped_choice(const JsonFields& c, const GroupedChoice& absent, Exper
     choice.groups = read_size(c, absent.groups_key, absent.groups, experts.count);
     choice.top_k_groups = read_size(c, "topk_group", absent.top_k_groups, choice.groups);
   }
-  choice.normalized = read_boolean(c, absent.normalized_key, absent.normalized);
+  choice.normalized = read_flag(c, absent.normalized_key, absent.normalized);
   choice.added = 1e-20F;
   constexpr const char* kFactor = "routed_scaling_factor";
   const bool lacks_factor = absent.may_lack_factor && c.is_null(kFactor);

@@ -71,6 +71,35 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
 }
 
 // The layers whose indexer is that of a layer before, as GLM-5's config.json says it.
+// Kimi Linear's says the hidden size over the heads, Ling's the size of its linear attention's.
+TEST(MixerFamilies, HeadDimIsNoneOfLatentAttention) {
+  for (const char* family :
+       {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM",
+        "Glm4MoeLiteForCausalLM", "GlmMoeDsaForCausalLM", "KimiLinearForCausalLM",
+        "BailingHybridForCausalLM", "MiniCPM3ForCausalLM", "AXK1ForCausalLM", "AXK2ForCausalLM",
+        "YoutuForCausalLM", "LongcatFlashForCausalLM", "Mistral4ForCausalLM"}) {
+    SCOPED_TRACE(family);
+    Json fields = Json::object();
+    if (std::string_view(family) == "KimiLinearForCausalLM") fields["linear_head_dim"] = 128;
+    const DecoderSpec absent = parse_family(family, fields);
+    for (const Json& dim : {Json(72), Json(128), Json()}) {
+      if (std::string_view(family) == "BailingHybridForCausalLM" && dim != 128) continue;
+      fields["head_dim"] = dim;
+      EXPECT_EQ(parse_family(family, fields), absent) << dim.dump();
+    }
+  }
+}
+
+TEST(MixerFamilies, DeltaAttentionsKeysHaveOtherNames) {
+  for (const char* family : {"KimiLinearForCausalLM", "BailingHybridForCausalLM"}) {
+    const Json own{{"num_expert_group", 4}, {"topk_group", 2}, {"moe_renormalize", false}};
+    const Json other{{"n_group", 4}, {"topk_group", 2}, {"norm_topk_prob", false}};
+    const DecoderSpec spec = parse_family(family, own);
+    EXPECT_EQ(parse_family(family, other), spec);
+    EXPECT_EQ(spec.kinds.back().mlps.front().experts->choice.groups, 4);
+  }
+}
+
 TEST(MixerFamilies, IndexersAreShared) {
   const auto has_indexer = [](Json config) {
     config["num_hidden_layers"] = 5;
@@ -246,6 +275,62 @@ TEST(MixerFamilies, StepHasListsForItsLayers) {
 }
 
 // Nemotron's layers, by block_configs.
+TEST(Families, ANullIsFalseWhereTheClassAllowsIt) {
+  for (const auto& [family, key] : {std::pair{"DeepseekV3ForCausalLM", "rope_interleave"},
+                                    {"DeepseekV3ForCausalLM", "norm_topk_prob"},
+                                    {"Ernie4_5ForCausalLM", "use_bias"},
+                                    {"GraniteMoeHybridForCausalLM", "mamba_conv_bias"},
+                                    {"FalconH1ForCausalLM", "mamba_norm_before_gate"},
+                                    {"FalconForCausalLM", "parallel_attn"},
+                                    {"CohereForCausalLM", "use_qk_norm"},
+                                    {"AfmoeForCausalLM", "mup_enabled"}}) {
+    EXPECT_EQ(parse_family(family, Json::object({{key, nullptr}})),
+              parse_family(family, Json::object({{key, false}})))
+        << family << " " << key;
+  }
+}
+
+TEST(Families, ExaoneMayHaveBiases) {
+  for (const bool bias : {false, true}) {
+    const Json config{{"attention_bias", bias}, {"mlp_bias", !bias}};
+    const LayerSpec layer = parse_family("ExaoneForCausalLM", config).kinds.front();
+    const AttentionSpec& attention = layer.mixers.front().attention();
+    const MlpSpec& mlp = layer.mlps.front().mlp;
+    EXPECT_EQ(std::pair(attention.qkv.bias, attention.output.bias), std::pair(bias, bias));
+    EXPECT_EQ(std::pair(mlp.up.bias, mlp.down.bias), std::pair(!bias, !bias));
+  }
+}
+
+TEST(Families, Llama4HasChunksWhereLayerTypesSayIt) {
+  Json config{{"num_hidden_layers", 4}, {"no_rope_layers", {1, 1, 0, 0}}};
+  const auto chunks = [&] {
+    const DecoderSpec spec = parse_family("Llama4ForCausalLM", config);
+    std::vector<int64_t> sizes;
+    for (const size_t kind : spec.layers)
+      sizes.push_back(spec.kinds[kind].mixers.front().attention().chunk);
+    return sizes;
+  };
+  EXPECT_EQ(chunks(), (std::vector<int64_t>{8192, 8192, 0, 0}));
+  config["layer_types"] = {"chunked_attention", "full_attention", "chunked_attention",
+                           "full_attention"};
+  EXPECT_EQ(chunks(), (std::vector<int64_t>{8192, 0, 8192, 0}));
+}
+
+// Classes whose rope is a default of theirs do not read fields beside it.
+TEST(Families, FieldsBesideARopeOfTheClass) {
+  for (const char* family :
+       {"ApertusForCausalLM", "CwmForCausalLM", "GptOssForCausalLM", "Ministral3ForCausalLM",
+        "Mistral4ForCausalLM", "Gemma4ForCausalLM", "Lfm3ForCausalLM", "LagunaForCausalLM",
+        "MellumForCausalLM", "MiMoV2FlashForCausalLM"})
+    EXPECT_EQ(parse_family(family, {{"rope_theta", 777}}).ropes,
+              parse_family(family, Json::object()).ropes)
+        << family;
+  EXPECT_EQ(parse_family("BambaForCausalLM", {{"partial_rotary_factor", 1.0}}).ropes,
+            parse_family("BambaForCausalLM", Json::object()).ropes);
+  const Json inner{{"rope_parameters", {{"rope_theta", 1e4}, {"partial_rotary_factor", 1.0}}}};
+  EXPECT_EQ(parse_family("BambaForCausalLM", inner).ropes.front().dim, 128);
+}
+
 TEST(Families, LayersMayLackAttentionOrAnMlp) {
   const auto block = [](Json attention, Json ffn) {
     return Json{{"attention", std::move(attention)}, {"ffn", std::move(ffn)}};

@@ -63,7 +63,7 @@ DecoderSpec parse_afmoe(const JsonFields& c) {
   use_attention(spec, layers);
   use_experts(spec, experts,
               sparse_from(c.integer_or("num_dense_layers", 0, kMaxLayers, 1), count));
-  if (read_boolean(c, "mup_enabled", false))
+  if (read_flag(c, "mup_enabled", false))
     spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
   return spec;
 }

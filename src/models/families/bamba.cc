@@ -23,8 +23,15 @@ constexpr LayoutDefaults kBambaDefaults{.vocab_size = 128000,
                                         .part_key = "partial_rotary_factor",
                                         .part = 0.5};
 
+// The class rotates half of each head, whatever stands outside of the rope fields.
+DecoderSpec bamba_layout(const JsonFields& c) {
+  Json config = c.object();
+  config.erase(kBambaDefaults.part_key);
+  return common_layout(JsonFields(config, c.where()), kBambaDefaults);
+}
+
 DecoderSpec parse_bamba(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kBambaDefaults);
+  DecoderSpec spec = bamba_layout(c);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention();
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);

@@ -49,7 +49,7 @@ DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaul
 
 DecoderSpec parse_cohere(const JsonFields& config) {
   DecoderSpec spec = cohere_layout(config, kCohere);
-  if (!read_boolean(config, "use_qk_norm", false)) return spec;
+  if (!read_flag(config, "use_qk_norm", false)) return spec;
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};

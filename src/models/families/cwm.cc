@@ -25,6 +25,7 @@ DecoderSpec parse_cwm(const JsonFields& config) {
   mlp.up.bias = mlp.down.bias = read_boolean(config, "mlp_bias", false);
   RopeConfig& rope = spec.ropes.front();
   if (!has_rope_fields(config)) {
+    rope.theta = kCwmDefaults.rope_theta;
     rope.kind = RopeKind::llama3;
     rope.factor = 16;
     rope.original_positions = 8192;

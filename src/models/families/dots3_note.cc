@@ -133,7 +133,7 @@ void use_dots3_kinds(const JsonFields& c, const std::vector<size_t>& kinds, Deco
   auto& mla = std::get<MlaSpec>(sliding.mixers.front().mixer);
   mla.angles = mla.query_angles = 1;
   const char* window = present(c, "sliding_window", "sliding_window_size");
-  mla.window = read_size(c, window, 512, kMaxPositions);
+  mla.window = c.integer_or(window, 1, kMaxPositions, 512);
   spec.layers = kinds;
 }
 

@@ -37,7 +37,7 @@ DecoderSpec ernie_layout(const JsonFields& config, const LayoutDefaults& default
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   attention.rope = RopePairing::neighbours;
-  attention.qkv.bias = attention.output.bias = read_boolean(config, "use_bias", false);
+  attention.qkv.bias = attention.output.bias = read_flag(config, "use_bias", false);
   mlp.up.bias = mlp.down.bias = attention.qkv.bias;
   return spec;
 }

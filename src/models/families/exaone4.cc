@@ -87,11 +87,14 @@ DecoderSpec parse_exaone(const JsonFields& config) {
   mixer.norm.name = layer.name + ".ln_1";
   mlp.norm.name = layer.name + ".ln_2";
   const std::string attention = layer.name + ".attn.attention";
+  const bool bias = read_boolean(config, "attention_bias", false);
   mixer.attention().name = attention;
   mixer.attention().qkv = {
       .name = attention + ".qkv_proj",
-      .parts = {{attention + ".q_proj"}, {attention + ".k_proj"}, {attention + ".v_proj"}}};
-  mixer.attention().output = one_linear(attention + ".out_proj", false);
+      .parts = {{attention + ".q_proj"}, {attention + ".k_proj"}, {attention + ".v_proj"}},
+      .bias = bias};
+  mixer.attention().output = one_linear(attention + ".out_proj", bias);
+  mlp.mlp.up.bias = mlp.mlp.down.bias = read_boolean(config, "mlp_bias", false);
   name_mlp(mlp.mlp, layer.name + ".mlp", "c_fc_0", "c_fc_1", "c_proj");
   return spec;
 }

@@ -17,9 +17,9 @@ struct FalconLayout {
 };
 
 FalconLayout read_layout(const JsonFields& c) {
-  FalconLayout layout{.grouped = read_boolean(c, "new_decoder_architecture", false),
-                      .parallel = read_boolean(c, "parallel_attn", true)};
-  layout.one_kv_head = !layout.grouped && read_boolean(c, "multi_query", true);
+  FalconLayout layout{.grouped = read_flag(c, "new_decoder_architecture", false),
+                      .parallel = read_flag(c, "parallel_attn", true)};
+  layout.one_kv_head = !layout.grouped && read_flag(c, "multi_query", true);
   if (layout.grouped && !layout.parallel)
     fail(ErrorKind::refused, "{}: new_decoder_architecture without parallel_attn", c.where());
   const int64_t norms = c.integer_or("num_ln_in_parallel_attn", 1, 2, layout.grouped ? 2 : 1);
@@ -84,11 +84,11 @@ DecoderSpec parse_falcon(const JsonFields& c) {
   if (layout.one_kv_head) heads.kv_heads = 1;
   const int64_t mlp_width = c.integer_or("ffn_hidden_size", 1, 4 * kMaxWidth, 4 * spec.hidden_size);
   const float eps = read_eps(c, "layer_norm_epsilon", 1e-5);
-  spec.kinds = {falcon_layer(layout, heads, mlp_width, eps, read_boolean(c, "bias", false))};
+  spec.kinds = {falcon_layer(layout, heads, mlp_width, eps, read_flag(c, "bias", false))};
   spec.kinds.front().mlps.front().mlp.activation = read_activation(c, "activation", "gelu");
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 32, kMaxLayers)), 0);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention();
-  if (read_boolean(c, "alibi", false)) {
+  if (read_flag(c, "alibi", false)) {
     // It is added before scores are divided.
     attention.alibi = 1 / std::sqrt(static_cast<float>(heads.head_dim));
     attention.rope = std::nullopt;

@@ -36,8 +36,8 @@ Mamba2Spec mamba_mixer(const JsonFields& c, const std::string& name, const Decod
   const std::vector<double> of_parts = multipliers(c, "ssm_multipliers", 5);
   for (size_t part : {3, 2, 1, 0, 4})
     mamba.input_multipliers.push_back(static_cast<float>(of_parts[part]));
-  if (!read_boolean(c, "mamba_rms_norm", false)) mamba.norm = {};
-  mamba.gate_first = !read_boolean(c, "mamba_norm_before_gate", true);
+  if (!read_flag(c, "mamba_rms_norm", false)) mamba.norm = {};
+  mamba.gate_first = !read_flag(c, "mamba_norm_before_gate", true);
   return mamba;
 }
 

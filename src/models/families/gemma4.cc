@@ -28,6 +28,7 @@ constexpr LayoutDefaults kGemma4Defaults{.vocab_size = 262144,
                                          .hidden_act = "gelu_pytorch_tanh",
                                          .tie_word_embeddings = true,
                                          .rope_layers = "sliding_attention",
+                                         .rope_of_class = true,
                                          .activation_key = "hidden_activation"};
 
 // Defaults that the two classes do not share.
@@ -51,6 +52,7 @@ RopeConfig full_rope(const JsonFields& c, int64_t head_dim, int64_t max_position
   RopeConfig rope = parse_rope(c, {.head_dim = head_dim,
                                    .max_positions = max_positions,
                                    .default_theta = 1000000,
+                                   .theta_key = has_rope_fields(c) ? "rope_theta" : nullptr,
                                    .layers = "full_attention"});
   if (c.has("rope_parameters")) return rope;
   rope.kind = RopeKind::proportional;  // as the class has it

@@ -25,6 +25,7 @@ constexpr int64_t kGptOssWindow = 128;
 RopeConfig gpt_oss_rope(const JsonFields& c, const RopeConfig& rope) {
   RopeConfig own = rope;
   if (has_rope_fields(c)) return own;
+  own.theta = kGptOssDefaults.rope_theta;
   own.kind = RopeKind::yarn;
   own.factor = 32;
   own.original_positions = 4096;

@@ -25,7 +25,8 @@ constexpr LayoutDefaults kLaguna{.vocab_size = 100352,
                                  .rms_norm_eps = 1e-6,
                                  .rope_theta = 500000,
                                  .part_key = "partial_rotary_factor",
-                                 .rope_layers = "full_attention"};
+                                 .rope_layers = "full_attention",
+                                 .rope_of_class = true};
 
 void use_gate(const JsonFields& c, AttentionSpec& attention) {
   constexpr const char* kGating = "gating";

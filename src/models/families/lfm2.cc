@@ -136,6 +136,7 @@ constexpr LayoutDefaults kLfm3 = [] {
   defaults.head_dim = 128;
   defaults.rope_theta = 10000;
   defaults.rope_layers = "sliding_attention";
+  defaults.rope_of_class = true;
   return defaults;
 }();
 
@@ -160,6 +161,7 @@ RopeConfig lfm3_full_rope(const JsonFields& c, int64_t head_dim, int64_t max_pos
   RopeConfig rope = parse_rope(c, {.head_dim = head_dim,
                                    .max_positions = max_positions,
                                    .default_theta = 1000000,
+                                   .theta_key = has_rope_fields(c) ? "rope_theta" : nullptr,
                                    .layers = "full_attention"});
   if (has_rope_fields(c)) return rope;
   rope.kind = RopeKind::proportional;  // as the class has it

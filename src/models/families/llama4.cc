@@ -92,14 +92,24 @@ bool is_tuned(const JsonFields& c) {
   return read_boolean(c, kKey, true);
 }
 
-// One kind of layer that rotates, and one that does not.
+// The layers that attend to chunks: by layer_types, else those that rotate.
+std::vector<bool> read_chunked_layers(const JsonFields& c, const std::vector<bool>& turning) {
+  std::vector<bool> chunked;
+  for (const size_t kind :
+       read_layer_types(c, std::ssize(turning), {"full_attention", "chunked_attention"}))
+    chunked.push_back(kind == 1);
+  return chunked.empty() ? turning : chunked;
+}
+
+// Kinds of layers: those that rotate, and those that do not, each with chunks and without.
 void make_attentions(const JsonFields& c, DecoderSpec& spec) {
   const auto layers = std::ssize(spec.layers);
   LayerSpec still = spec.kinds.front();
   AttentionSpec& turning = spec.kinds.front().mixers.front().attention();
   turning.rope = RopePairing::neighbours;
+  int64_t chunk = 0;
   if (!c.is_null("attention_chunk_size"))
-    turning.chunk = read_size(c, "attention_chunk_size", 8192, kMaxPositions);
+    chunk = read_size(c, "attention_chunk_size", 8192, kMaxPositions);
   if (read_boolean(c, "use_qk_norm", true)) {
     const NormSpec norm{turning.name + ".qk_norm", spec.norm.params, false, false};
     turning.q_norm = turning.k_norm = norm;
@@ -114,8 +124,15 @@ void make_attentions(const JsonFields& c, DecoderSpec& spec) {
     others.query_angles = 2;
   }
   spec.kinds.push_back(std::move(still));
+  for (const size_t kind : {0, 1}) {
+    LayerSpec chunked = spec.kinds[kind];
+    chunked.mixers.front().attention().chunk = chunk;
+    spec.kinds.push_back(std::move(chunked));
+  }
   const std::vector<bool> turns = read_turning_layers(c, layers);
-  for (size_t l = 0; l < turns.size(); ++l) spec.layers[l] = turns[l] ? 0 : 1;
+  const std::vector<bool> chunks = read_chunked_layers(c, turns);
+  for (size_t l = 0; l < turns.size(); ++l)
+    spec.layers[l] = (turns[l] ? 0 : 1) + (chunks[l] ? 2 : 0);
 }
 
 DecoderSpec parse_llama4(const JsonFields& c) {

@@ -92,9 +92,9 @@ Mamba2Spec mamba2_mixer(const JsonFields& c, const std::string& name, int64_t hi
     fail(ErrorKind::refused, "{}: {} must be silu", c.where(), keys.activation);
   c.refuse_null({keys.width});
   const int64_t width = c.integer_or(keys.width, 2, kMostConvWidth, 4);
-  const bool conv_bias = read_boolean(c, keys.conv_bias, true);
-  const bool input_bias = read_boolean(c, keys.input_bias, false);
-  const bool output_bias = read_boolean(c, keys.output_bias, false);
+  const bool conv_bias = read_flag(c, keys.conv_bias, true);
+  const bool input_bias = read_flag(c, keys.input_bias, false);
+  const bool output_bias = read_flag(c, keys.output_bias, false);
   const std::string input = name + ".in_proj";
   Mamba2Spec spec{.name = name,
                   .heads = {.size = inner, .unit = head_dim},

@@ -23,7 +23,8 @@ constexpr LayoutDefaults kMimo{.vocab_size = 152576,
                                .rope_theta = 5000000,
                                .part_key = "partial_rotary_factor",
                                .part = 0.334,
-                               .rope_layers = "full_attention"};
+                               .rope_layers = "full_attention",
+                               .rope_of_class = true};
 
 enum : size_t { kFull, kWindowed };  // kinds of layers, and their ropes
 

@@ -178,6 +178,7 @@ constexpr LayoutDefaults kMellum = [] {
   defaults.max_position_embeddings = 131072;
   defaults.rope_theta = 500000;
   defaults.rope_layers = "full_attention";
+  defaults.rope_of_class = true;
   return defaults;
 }();
 
