@@ -290,6 +290,13 @@ TEST(Families, ANullIsFalseWhereTheClassAllowsIt) {
   }
 }
 
+TEST(MixerFamilies, ConvolutionsHaveTheActivationOfMlps) {
+  for (const char* family : {"KimiLinearForCausalLM", "BailingHybridForCausalLM",
+                             "OlmoHybridForCausalLM", "Qwen3NextForCausalLM"})
+    EXPECT_THAT(refusal(family, Json::object({{"hidden_act", "relu2"}})),
+                HasSubstr("hidden_act must be silu"));
+}
+
 TEST(Families, ExaoneMayHaveBiases) {
   for (const bool bias : {false, true}) {
     const Json config{{"attention_bias", bias}, {"mlp_bias", !bias}};

@@ -185,8 +185,8 @@ void use_mla(const JsonFields& c, const MlaDefaults& defaults, const RopeConfig&
   const NormParams norm{.eps = 1e-6F};  // whatever rms_norm_eps says
   // Rows of each head: keys, then values.
   const std::string kv_up = name + ".kv_b_proj";
-  const int64_t keys = read_size(c, "qk_nope_head_dim", defaults.nope_dim),
-                values = read_size(c, "v_head_dim", defaults.value_dim);
+  const int64_t keys = read_size(c, "qk_nope_head_dim", defaults.nope_dim);
+  const int64_t values = c.integer_or("v_head_dim", 1, kMaxWidth, defaults.value_dim);
   MlaSpec mla{.name = name,
               .heads = layer.mixers.front().attention().heads.units(),
               .nope_dim = keys,

@@ -51,6 +51,8 @@ struct DeltaSizes {
 // The mixer without its gate and decays, the fourth and fifth part of its input.
 GatedDeltaNetSpec delta_attention(const JsonFields& c, const std::string& name,
                                   const DeltaSizes& sizes, const NormParams& norm) {
+  if (read_activation(c, "hidden_act", "silu") != Activation::silu)  // it is the convolution's, too
+    fail(ErrorKind::refused, "{}: hidden_act must be silu", c.where());
   if (sizes.heads * sizes.head_dim > kMaxWidth || sizes.head_dim % 2 != 0)
     fail(ErrorKind::refused, "{}: {} heads of {} elements, which is odd or absurd", c.where(),
          sizes.heads, sizes.head_dim);

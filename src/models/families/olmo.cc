@@ -130,7 +130,9 @@ constexpr LayoutDefaults kOlmoHybrid = [] {
 // Sizes of the mixer, which by default follow from those of attention.
 GatedDeltaNetSpec olmo_delta_net(const JsonFields& c, const std::string& name, int64_t hidden_size,
                                  int64_t heads) {
-  constexpr float kNormEps = 1e-5F;  // whatever config.json says
+  constexpr float kNormEps = 1e-5F;                                  // whatever config.json says
+  if (read_activation(c, "hidden_act", "silu") != Activation::silu)  // it is the convolution's, too
+    fail(ErrorKind::refused, "{}: hidden_act must be silu", c.where());
   const auto read = [&](const char* key, int64_t absent) {
     return c.is_null(key) ? absent : read_size(c, key, absent);
   };
