@@ -60,7 +60,7 @@ size_t scratch_floats(const GgufTensor& tensor, int threads) {
   return static_cast<size_t>(threads * each * cols_of(tensor) + turned);
 }
 
-// Of the plan of a whole tensor.
+// All rows of a plan that has a whole tensor.
 GgufRows all_rows(const GgufTensor& tensor) {
   return {.rows = *tensor.shape.elements() / cols_of(tensor)};
 }

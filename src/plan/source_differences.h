@@ -43,7 +43,7 @@ struct SourceDifferences {
   std::map<std::string, float> added;  // to the source's values
   std::set<std::string> logs;          // of the source's values, less their sign
 };
-// Of the hub's model and the same with the facts of a source.
+// Compares the hub's model with the same of the facts of a source.
 SourceDifferences source_differences(DecoderSpec& hub, DecoderSpec& source);
 
 }  // namespace sluice

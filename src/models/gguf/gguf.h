@@ -158,7 +158,7 @@ struct GgufArchitecture {
   // Tokens of SentencePiece that are found as they stand take the white space behind them along.
   bool tokens_take_space = false;
   double log_multiplier = 1;  // factor of yarn's mscale in rope.scaling.yarn_log_multiplier
-  // What is written alone: constants, and the inverse of `derive`.
+  // Only written: constants, and the inverse of `derive`.
   std::vector<GgufConstant> constants = {};
   void (*undo)(const DecoderSpec& spec, Json& config) = nullptr;
   bool names_windows = false;  // the layers with a window are listed, whatever they are

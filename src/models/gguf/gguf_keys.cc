@@ -130,7 +130,7 @@ Json Keys::config_value(std::string_view key, const Json& in) const {
   return found->is_object() ? config_value(key.substr(dot + 1), *found) : Json();
 }
 
-// Where keys and values have tensors of their own, all heads are said to have one key, the latent
+// All heads are said to have one key where keys and values have tensors of their own: the latent
 // vector and what is rotated of it.
 std::optional<Json> Keys::value_of_latent(std::string_view key, const MlaSpec& latent) const {
   const bool parts = architecture_.facts.latent_parts;
@@ -342,7 +342,7 @@ std::vector<float> stretching_factors(const RopeConfig& rope) {
   return factors;
 }
 
-// Those of pairs that do not turn.
+// Factors that stop the pairs which do not turn.
 std::vector<float> stopping_factors(const RopeConfig& rope) {
   constexpr float kStops = 1e30F;
   std::vector<float> factors(static_cast<size_t>(rope.dim / 2), kStops);
