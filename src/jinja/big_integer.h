@@ -1,13 +1,13 @@
 // Integers of any size, as Python has them.
 #pragma once
 
+#include <boost/multiprecision/cpp_int.hpp>
 #include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "src/jinja/meter.h"
 
@@ -22,18 +22,18 @@ class BigInteger {
   static std::optional<BigInteger> read(std::string_view text, unsigned base = 10);
   static BigInteger of(double value);  // without the fraction; finite
 
-  bool negative() const { return negative_; }
-  bool zero() const { return words_.empty(); }
+  bool negative() const { return value_ < 0; }
+  bool zero() const { return value_ == 0; }
   std::optional<int64_t> small() const;
   double real() const;                           // the nearest one; infinity where there is none
   std::string digits(unsigned base = 10) const;  // without a sign
-  std::string text() const { return (negative_ ? "-" : "") + digits(); }
+  std::string text() const { return (negative() ? "-" : "") + digits(); }
   // The cost of computing with it.
-  int64_t steps() const { return 1 + static_cast<int64_t>(words_.size()); }
+  int64_t steps() const;
 
   BigInteger operator-() const;
   std::strong_ordering operator<=>(const BigInteger& other) const;
-  bool operator==(const BigInteger& other) const = default;
+  bool operator==(const BigInteger& other) const { return value_ == other.value_; }
   friend BigInteger operator+(const BigInteger& a, const BigInteger& b);
   friend BigInteger operator-(const BigInteger& a, const BigInteger& b) { return a + -b; }
   friend BigInteger operator*(const BigInteger& a, const BigInteger& b);
@@ -43,17 +43,11 @@ class BigInteger {
   friend BigInteger power(Meter& meter, BigInteger base, uint64_t exponent);
 
  private:
-  using Words = std::vector<uint32_t>;  // the lowest one first; none above the highest that counts
+  using Integer = boost::multiprecision::cpp_int;
 
-  BigInteger(Words words, bool negative);
-  static std::strong_ordering order(const Words& a, const Words& b);
-  static Words sum(const Words& a, const Words& b);
-  static Words difference(const Words& a, const Words& b);  // a is not below b
-  static uint32_t divide_by(Words& words, uint32_t divisor);
-  static void multiply_add(Words& words, uint32_t factor, uint32_t more);
+  explicit BigInteger(Integer value);  // refused where it has more than kMostDigits
 
-  bool negative_ = false;
-  Words words_;
+  Integer value_;
 };
 
 }  // namespace sluice::jinja
