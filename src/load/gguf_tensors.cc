@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "src/base/error.h"
 #include "src/models/gguf/gguf_export.h"
@@ -146,9 +147,13 @@ void Tensors::note_rows() {
       for (const std::string& source : convolution.sources)
         note(source + ".weight", convolution.width);
     });
-    each<Mamba2Spec>(spec.layer(l), [&](const Mamba2Spec& mixer) {
-      if (mixer.norm_parts > 0)
-        note(mixer.norm.name + ".weight", mixer.heads.size / mixer.norm_parts);
+    each<MixerSpec>(spec.layer(l), [&](const MixerSpec& mixer) {
+      std::visit(
+          [&]<class Mixer>(const Mixer& m) {
+            if constexpr (requires { m.norm_parts; })
+              if (m.norm_parts > 0) note(m.norm.name + ".weight", m.heads.size / m.norm_parts);
+          },
+          mixer);
     });
     each<MlaSpec>(spec.layer(l), [&](const MlaSpec& mla) {
       note(mla.keys.source + ".weight", mla.transposed_keys ? mla.rank : mla.nope_dim);
