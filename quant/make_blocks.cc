@@ -24,7 +24,11 @@ void put_f16(float value, uint8_t* to) {
 // The nearest integer; halves away from zero.
 int rounded(float x) { return static_cast<int>(x + std::copysign(0.5f, x)); }
 
-float inverse_of(float scale) { return scale != 0 ? 1 / scale : 0; }
+// A scale so small that it has no inverse is 0 in F16, too.
+float inverse_of(float scale) {
+  const float inverse = scale != 0 ? 1 / scale : 0;
+  return std::isfinite(inverse) ? inverse : 0;
+}
 
 // Codes of four bits: column c in the lower bits of byte c, column c + 16 in the upper ones.
 void put_nibbles(std::span<const uint8_t, kCols> codes, uint8_t* to) {

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -26,11 +27,16 @@ inline void relax() {
 }
 
 std::vector<int> usable_cpus() {
-  cpu_set_t set;
+  constexpr size_t kMostSets = 64;  // of CPU_SETSIZE processors: a kernel's mask may have several
+  std::vector<cpu_set_t> sets(1);
+  while (sched_getaffinity(0, sets.size() * sizeof(cpu_set_t), sets.data()) != 0) {
+    if (errno != EINVAL || sets.size() == kMostSets) return {};
+    sets.resize(2 * sets.size());
+  }
   std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  for (int cpu = 0; cpu < static_cast<int>(sets.size()) * CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu % CPU_SETSIZE, &sets[static_cast<size_t>(cpu / CPU_SETSIZE)]))
+      cpus.push_back(cpu);
   }
   return cpus;
 }

@@ -412,8 +412,10 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
     return;
   }
   LoadedModel model = load_with_progress(planner, planner.place(width.shape), o, stop);
-  log::info("{} requests, up to {} sequences at once with {} of KV cache", index.pending().size(),
-            width.sequences, format_size(model.memory_plan().all_kv_cache()));
+  const size_t pending = index.pending().size();
+  log::info("{} request{}, up to {} sequence{} at once with {} of KV cache", pending,
+            pending == 1 ? "" : "s", width.sequences, width.sequences == 1 ? "" : "s",
+            format_size(model.memory_plan().all_kv_cache()));
 
   Lease held = planner.machine().ledger().lease(Place::host, Use::activations, "requests",
                                                 needs.request_bytes(width.sequences));

@@ -100,19 +100,25 @@ void take_range(std::string_view value, HttpHead& head) {
   head.total = parse_number<uint64_t>(value);
 }
 
-size_t take_header(char* data, size_t size, size_t count, void* to) {
-  HttpHead& head = static_cast<Transfer*>(to)->head;
-  std::string_view line(data, size * count);
+void read_header(std::string_view line, HttpHead& head) {
   if (line.starts_with("HTTP/")) {  // another answer, behind a redirection
     head = {};
-    return size * count;
+    return;
   }
   const std::string name = lower_ascii(take_until(line, ':'));
   const std::string_view value = trim(line);
   if (name == "etag" && !value.starts_with("W/")) head.validator = value;
   if (name == "last-modified" && head.validator.empty()) head.validator = value;
   if (name == "content-range") take_range(value, head);
-  return size * count;
+}
+
+size_t take_header(char* data, size_t size, size_t count, void* to) {
+  auto& transfer = *static_cast<Transfer*>(to);
+  const bool goes_on = transfer.guarded([&] {
+    read_header({data, size * count}, transfer.head);
+    return true;
+  });
+  return goes_on ? size * count : 0;
 }
 
 size_t take(char* data, size_t size, size_t count, void* to) {
