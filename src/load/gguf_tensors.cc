@@ -6,7 +6,6 @@
 #include <map>
 #include <tuple>
 #include <utility>
-#include <variant>
 
 #include "src/base/error.h"
 #include "src/models/gguf/gguf_export.h"
@@ -139,26 +138,8 @@ void Tensors::add_pairs(const Param& to, const Param& from) {
 void Tensors::note_rows() {
   const DecoderSpec& spec = in_gguf_.root->spec();
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    const auto note = [&](const std::string& name, int64_t rows) {
-      rows_[name_in_layer(name, static_cast<int64_t>(l))] = rows;
-    };
-    each<ConvolutionSpec>(spec.layer(l), [&](const ConvolutionSpec& convolution) {
-      note(convolution.name + ".weight", convolution.width);
-      for (const std::string& source : convolution.sources)
-        note(source + ".weight", convolution.width);
-    });
-    each<MixerSpec>(spec.layer(l), [&](const MixerSpec& mixer) {
-      std::visit(
-          [&]<class Mixer>(const Mixer& m) {
-            if constexpr (requires { m.norm_parts; })
-              if (m.norm_parts > 0) note(m.norm.name + ".weight", m.heads.size / m.norm_parts);
-          },
-          mixer);
-    });
-    each<MlaSpec>(spec.layer(l), [&](const MlaSpec& mla) {
-      note(mla.keys.source + ".weight", mla.transposed_keys ? mla.rank : mla.nope_dim);
-      note(mla.values.source + ".weight", mla.value_dim);
-    });
+    for (const GgufDivision& divided : gguf_divisions(spec.layer(l)))
+      rows_[name_in_layer(divided.name, static_cast<int64_t>(l))] = divided.rows;
   }
 }
 

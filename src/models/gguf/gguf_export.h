@@ -49,6 +49,13 @@ struct GgufFileName {
   GgufNameEnd end = GgufNameEnd::same;  // slices: it is the next matrix of the tensor
 };
 std::optional<GgufFileName> gguf_name(const GgufArchitecture& architecture, std::string_view name);
+// A tensor of a layer that has more dimensions in a file, "{}" for the layer's number: the elements
+// of a row of it, or the rows of a head.
+struct GgufDivision {
+  std::string name;
+  int64_t rows = 0;
+};
+std::vector<GgufDivision> gguf_divisions(const LayerSpec& layer);
 // The hub's names of all tensors that a file may have, those of stacked experts in the place of the
 // experts' own.
 std::vector<std::string> possible_names(const GgufArchitecture& architecture, int64_t layers);

@@ -92,4 +92,23 @@ std::vector<const GgufArchitecture*> gguf_rows_for(const Model& model) {
   return rows;
 }
 
+std::vector<GgufDivision> gguf_divisions(const LayerSpec& layer) {
+  std::vector<GgufDivision> all;
+  const auto add = [&](const std::string& name, int64_t rows) {
+    all.push_back({name + ".weight", rows});
+  };
+  each<ConvolutionSpec>(layer, [&](const ConvolutionSpec& convolution) {
+    add(convolution.name, convolution.width);
+    for (const std::string& source : convolution.sources) add(source, convolution.width);
+  });
+  each<Mamba2Spec>(layer, [&](const Mamba2Spec& mixer) {
+    if (mixer.norm_parts > 0) add(mixer.norm.name, mixer.heads.size / mixer.norm_parts);
+  });
+  each<MlaSpec>(layer, [&](const MlaSpec& mla) {
+    add(mla.keys.source, mla.transposed_keys ? mla.rank : mla.nope_dim);
+    add(mla.values.source, mla.value_dim);
+  });
+  return all;
+}
+
 }  // namespace sluice
