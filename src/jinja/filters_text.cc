@@ -112,7 +112,8 @@ Value wordwrap_filter(const Value& s, const Bound& a) {
   if (style.width < 1) refuse(FaultKind::value, "wordwrap(): the width must be above 0");
   Buffer out(a.meter());
   bool first = true;
-  for (const std::string_view line : split_lines(s.text())) {
+  for (std::string_view rest = s.text(); !rest.empty();) {
+    const std::string_view line = take_line(rest, false);
     if (!std::exchange(first, false)) out.add(between);
     bool begun = false;
     for (const std::string& part : wrap_words(a.meter(), line, style)) {
