@@ -43,10 +43,9 @@ std::vector<int> usable_cpus() {
 
 // Binds the thread, as advice only: a CPU that has gone meanwhile leaves the thread where it is.
 void keep_to(std::thread& thread, int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+  std::vector<cpu_set_t> sets(static_cast<size_t>(cpu / CPU_SETSIZE) + 1);
+  CPU_SET(cpu % CPU_SETSIZE, &sets.back());
+  pthread_setaffinity_np(thread.native_handle(), sets.size() * sizeof(cpu_set_t), sets.data());
 }
 
 // Waits until value != old: spins for kSpin, then sleeps in the kernel.

@@ -56,7 +56,8 @@ void ChannelParser::give_plain(std::vector<AnswerPart>& parts) const {
   if (text.starts_with(kStart)) text.remove_prefix(kStart.size());
   const size_t end = std::min(text.find(kEnds.front()), text.find(kEnds[1]));
   text = text.substr(0, end);
-  const bool header = text.starts_with(" to=") || text.find("<|") != text.npos;
+  const bool header =
+      text.starts_with(" to=") || text.starts_with("<|") || text.find(kChannel) != text.npos;
   if (!header) give(parts, PartKind::content, text);
 }
 

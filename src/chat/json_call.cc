@@ -109,7 +109,12 @@ std::optional<JsonCall> read_json_call(std::string_view text) {
   TextReader in(text);
   std::vector<Literals::Member> members;
   if (!read_members(in, members)) return std::nullopt;
-  if (const std::optional<std::string> inner = inner_call(members)) return read_json_call(*inner);
+  if (const std::optional<std::string> inner = inner_call(members)) {
+    std::optional<JsonCall> call = read_json_call(*inner);
+    for (const auto& [key, value] : members)
+      if (call && key == "id" && is_call_id(string_of(value))) call->id = string_of(value);
+    return call;
+  }
   JsonCall call;
   bool argued = false;
   for (const auto& [key, value] : members) {

@@ -50,8 +50,8 @@ CachedModel cached(const std::string& text) {
   const HubName name = named_here(text);
   std::optional<CachedModel> model = find_cached(cache_directory(), name);
   if (!model)
-    fail(ErrorKind::refused, "{} is not in {}; fetch it with: sluice pull {}", name.text(),
-         cache_directory().string(), name.text());
+    fail(ErrorKind::refused, "{} is not in {}; {}", name.text(), cache_directory().string(),
+         how_to_fetch(name));
   return std::move(*model);
 }
 

@@ -119,8 +119,8 @@ std::optional<HubName> name_of(const fs::path& repository) {
   if (name.tag.empty())
     fail(ErrorKind::refused, "{} has {} GGUF models; choose one: {}", name.repository(),
          choices.size(), fmt::join(tags, ", "));
-  fail(ErrorKind::refused, "{}: no GGUF file of {} is called {}; fetch it with: sluice pull {}",
-       name.text(), name.repository(), name.tag, name.text());
+  fail(ErrorKind::refused, "{}: no GGUF file of {} is called {}; {}", name.text(),
+       name.repository(), name.tag, how_to_fetch(name));
 }
 
 // The path of a file that the directory is opened by; only one that a user names may be a link to
@@ -166,16 +166,14 @@ fs::path in_snapshot(const CachedModel& model, ModelParts parts, io::OutsideLink
     fail(ErrorKind::refused, "{}: {} has no GGUF files to choose from; leave :{} out", name.text(),
          name.repository(), name.tag);
   if (plain && !model.missing.empty())
-    fail(ErrorKind::refused,
-         "{}: {} of its weight files are not here ({}, ...); fetch the rest with: sluice pull {}",
-         name.text(), model.missing.size(), model.missing.front(), name.text());
+    fail(ErrorKind::refused, "{}: {} of its weight files are not here ({}, ...); {}", name.text(),
+         model.missing.size(), model.missing.front(), how_to_fetch(name));
   const auto has_safetensors = std::ranges::any_of(
       model.files, [](const std::string& file) { return file.ends_with(".safetensors"); });
   if (plain && (has_safetensors || choices.empty())) {
     if (!model.has_weights)
-      fail(ErrorKind::refused,
-           "{}: its weights are not here, only other files; fetch them with: sluice pull {}",
-           name.text(), name.text());
+      fail(ErrorKind::refused, "{}: its weights are not here, only other files; {}", name.text(),
+           how_to_fetch(name));
     return model.snapshot;
   }
   const std::optional<GgufChoice> choice = choose_gguf(choices, name.tag);
@@ -198,6 +196,11 @@ fs::path hub_cache() {
     if (fs::path path = environment_path(variable); !path.empty()) return path;
   const fs::path home = hub_home();
   return home.empty() ? home : home / "hub";
+}
+
+std::string how_to_fetch(const HubName& name) {
+  if (name.owner.empty()) return "fetch it with the program that has fetched it before";
+  return fmt::format("fetch it with: sluice pull {}", name.text());
 }
 
 fs::path cached_repository(const fs::path& cache, const HubName& name) {
@@ -276,9 +279,8 @@ fs::path find_model(const std::string& text, io::OutsideLinks links, ModelParts 
          "{} is not a path, and no cache directory is set; set HF_HUB_CACHE to one", text);
   const std::optional<CachedModel> model = find_cached(cache, *name, links);
   if (!model)
-    fail(ErrorKind::refused,
-         "{} is neither a path nor in the cache {}; fetch it with: sluice pull {}", text,
-         cache.string(), name->text());
+    fail(ErrorKind::refused, "{} is neither a path nor in the cache {}; {}", text, cache.string(),
+         how_to_fetch(*name));
   return in_snapshot(*model, parts, links);
 }
 

@@ -419,9 +419,12 @@ std::vector<WebModel> list_web_models() {
     WebModel model{
         .address = record.address(), .directory = each.path(), .is_complete = record.complete()};
     if (model.address.empty()) continue;
-    for (const auto& file : fs::recursive_directory_iterator(each.path(), fault))
-      if (file.is_regular_file() && !file.path().filename().string().starts_with('.'))
-        model.bytes += file.file_size();
+    for (fs::recursive_directory_iterator at(each.path(), fault), end; !fault && at != end;
+         at.increment(fault)) {
+      std::error_code gone;  // a pull may be at work
+      const uint64_t bytes = at->is_regular_file(gone) ? at->file_size(gone) : 0;
+      if (!gone && !at->path().filename().string().starts_with('.')) model.bytes += bytes;
+    }
     models.push_back(std::move(model));
   }
   std::ranges::sort(models, {}, &WebModel::address);

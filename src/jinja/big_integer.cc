@@ -27,9 +27,8 @@ int64_t bits_of(const boost::multiprecision::cpp_int& value) {
 BigInteger::BigInteger(int64_t value) : value_(value) {}
 
 BigInteger::BigInteger(Integer value) : value_(std::move(value)) {
-  constexpr auto kMostBits = static_cast<int64_t>(kMostDigits * 10 / 3);
-  if (bits_of(value_) > kMostBits)
-    refuse(FaultKind::limit, "an integer exceeds {} digits", kMostDigits);
+  static const Integer kBound = pow(Integer(10), kMostDigits);
+  if (abs(value_) >= kBound) refuse(FaultKind::limit, "an integer exceeds {} digits", kMostDigits);
 }
 
 std::optional<BigInteger> BigInteger::read(std::string_view text, unsigned base) {

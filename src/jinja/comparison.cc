@@ -26,11 +26,16 @@ bool equal_texts(Meter& meter, const std::string& a, const std::string& b) {
   return a == b;
 }
 
+// Numbers that have no order are not below each other.
+bool unordered(const Value& a, const Value& b) {
+  return a.is_number() && b.is_number() && (a.real() != a.real() || b.real() != b.real());
+}
+
 // Below, equal or above zero; Fault for types without order.
 int order(Meter& meter, const Value& a, const Value& b, std::string_view sign) {
   Level level(meter);
   meter.step();
-  if (a.is_number() && b.is_number()) return order_numbers(a, b);
+  if (a.is_number() && b.is_number()) return unordered(a, b) ? 0 : order_numbers(a, b);
   if (a.is(Kind::text) && b.is(Kind::text)) {
     meter.text_steps(std::min(a.text().size(), b.text().size()));
     return a.text().compare(b.text());
@@ -48,11 +53,6 @@ int order(Meter& meter, const Value& a, const Value& b, std::string_view sign) {
       return order(meter, a.items()[i], b.items()[i], sign);
   }
   return a.items().size() < b.items().size() ? -1 : a.items().size() > b.items().size() ? 1 : 0;
-}
-
-// Numbers that have no order are not below each other.
-bool unordered(const Value& a, const Value& b) {
-  return a.is_number() && b.is_number() && (a.real() != a.real() || b.real() != b.real());
 }
 
 }  // namespace

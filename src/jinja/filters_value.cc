@@ -76,6 +76,17 @@ double round_to(double value, int64_t places) {
   return std::nearbyint(value / unit) * unit;
 }
 
+// The nearest multiple of 10 ** -places; half goes to the even one.
+Value round_whole(Meter& meter, const Value& value, int64_t places) {
+  if (places < -static_cast<int64_t>(BigInteger::kMostDigits)) return Value::integer(0);
+  const BigInteger unit = power(meter, BigInteger(10), static_cast<uint64_t>(-places));
+  auto [quotient, rest] = divide(whole_of(meter, value), unit);
+  const auto half = rest + rest <=> unit;
+  if (half > 0 || (half == 0 && !divide(quotient, BigInteger(2)).second.zero()))
+    quotient = quotient + BigInteger(1);
+  return integer_value(meter, quotient * unit);
+}
+
 Value round_filter(const Value& s, const Bound& a) {
   need_defined(s);
   if (!s.is_number()) refuse(FaultKind::value, "round() needs a number, not {}", type_name(s));
@@ -83,8 +94,8 @@ Value round_filter(const Value& s, const Bound& a) {
   const std::string method = a.text(1, "common");
   if (method == "common") {
     if (is_whole(s) && places >= 0) return s.is_integer() ? Value::integer(s.integer()) : s;
-    const double rounded = round_to(s.real(), places);
-    return is_whole(s) ? *truncated(a.meter(), rounded) : Value::real(rounded);
+    return is_whole(s) ? round_whole(a.meter(), s, places)
+                       : Value::real(round_to(s.real(), places));
   }
   if (method != "ceil" && method != "floor")
     refuse(FaultKind::value, "round(): the method must be common, ceil or floor");

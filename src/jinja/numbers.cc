@@ -26,6 +26,22 @@ std::optional<std::string> without_underscores(std::string_view text) {
   return plain;
 }
 
+int sign(auto order) { return order < 0 ? -1 : order > 0 ? 1 : 0; }
+
+// The decimal digits of the largest integer that is not above a number, behind its sign.
+std::string floor_digits(const Value& v) {
+  if (v.digits() != nullptr) return *v.digits();
+  return v.is_integer() ? std::to_string(v.integer()) : BigInteger::of(std::floor(v.real())).text();
+}
+
+// Compares such digits as texts, which takes no more than reading them.
+int order_digits(std::string_view a, std::string_view b) {
+  const bool below = a.starts_with('-');
+  if (below != b.starts_with('-')) return below ? -1 : 1;
+  const int order = a.size() != b.size() ? sign(a.size() <=> b.size()) : sign(a.compare(b) <=> 0);
+  return below ? -order : order;
+}
+
 }  // namespace
 
 std::optional<BigInteger> read_integer(std::string_view text, int base) {
@@ -79,18 +95,12 @@ BigInteger whole_of(Meter& meter, const Value& value) {
 }
 
 int order_numbers(const Value& a, const Value& b) {
-  const auto sign = [](auto order) { return order < 0 ? -1 : order > 0 ? 1 : 0; };
   if (a.is_integer() && b.is_integer()) return sign(a.integer() <=> b.integer());
   if (!is_whole(a) && !is_whole(b)) return sign(a.real() <=> b.real());
   for (const Value* v : {&a, &b}) {
     if (!is_whole(*v) && std::isinf(v->real())) return (v->real() < 0) == (v == &a) ? -1 : 1;
   }
-  const auto floor = [](const Value& v) {
-    if (v.is_integer()) return BigInteger(v.integer());
-    return v.digits() != nullptr ? *BigInteger::read(*v.digits())
-                                 : BigInteger::of(std::floor(v.real()));
-  };
-  if (const int order = sign(floor(a) <=> floor(b)); order != 0) return order;
+  if (const int order = order_digits(floor_digits(a), floor_digits(b)); order != 0) return order;
   const auto fraction = [](const Value& v) {
     return is_whole(v) ? 0.0 : v.real() - std::floor(v.real());
   };

@@ -9,22 +9,22 @@ namespace sluice::jinja {
 namespace {
 
 using WideText = std::u32string;
+using WideView = std::u32string_view;
 
-bool is_wrap_space(char32_t c) {
-  return std::u32string_view(U"\t\n\v\f\r ").find(c) != std::u32string_view::npos;
-}
+bool is_wrap_space(char32_t c) { return WideView(U"\t\n\v\f\r ").find(c) != WideView::npos; }
 
 // Words and the white space between them, in pieces that may be on different lines.
 class Chunks {
  public:
-  Chunks(WideText text, bool at_hyphens) : text_(std::move(text)), at_hyphens_(at_hyphens) {}
+  Chunks(WideView text, bool at_hyphens) : text_(text), at_hyphens_(at_hyphens) {}
 
-  std::vector<WideText> all() const {
-    std::vector<WideText> chunks;
+  std::vector<WideView> all(Charge& charge) const {
+    std::vector<WideView> chunks;
     for (size_t at = 0; at < text_.size();) {
       const size_t end = is_wrap_space(text_[at]) ? end_of_space(at)
                          : at_hyphens_            ? end_of_piece(at)
                                                   : end_of_word(at);
+      charge.add(sizeof(WideView));
       chunks.push_back(text_.substr(at, end - at));
       at = end;
     }
@@ -37,8 +37,7 @@ class Chunks {
   bool letter(size_t i) const { return word(i) && !is_decimal(text_[i]); }
   // A part of a word, or punctuation that belongs to one.
   bool punctuated(size_t i) const {
-    return word(i) ||
-           (i < text_.size() && std::u32string_view(U"!\"'&.,?").find(text_[i]) != WideText::npos);
+    return word(i) || (i < text_.size() && WideView(U"!\"'&.,?").find(text_[i]) != WideView::npos);
   }
   size_t end_of_space(size_t i) const {
     while (i < text_.size() && is_wrap_space(text_[i])) ++i;
@@ -70,22 +69,22 @@ class Chunks {
     }
   }
 
-  WideText text_;
+  WideView text_;
   bool at_hyphens_;
 };
 
-bool is_blank(const WideText& chunk) { return std::ranges::all_of(chunk, is_space); }
+bool is_blank(WideView chunk) { return std::ranges::all_of(chunk, is_space); }
 
 // Moves what a line has room for from a word that is longer than a line.
-void take_of_long_word(WideText& word, WideText& line, size_t room, const WrapStyle& style) {
+void take_of_long_word(WideView& word, WideText& line, size_t room, const WrapStyle& style) {
   size_t end = std::min(room, word.size());
   if (style.break_on_hyphens && word.size() > room && room > 0) {
     const size_t hyphen = word.rfind(U'-', room - 1);
-    if (hyphen != WideText::npos && hyphen > 0 && word.find_first_not_of(U'-') < hyphen)
+    if (hyphen != WideView::npos && hyphen > 0 && word.find_first_not_of(U'-') < hyphen)
       end = hyphen + 1;
   }
   line += word.substr(0, end);
-  word.erase(0, end);
+  word.remove_prefix(end);
 }
 
 std::string utf8_of(const WideText& text) {
@@ -98,7 +97,10 @@ std::string utf8_of(const WideText& text) {
 
 std::vector<std::string> wrap_words(Meter& meter, std::string_view text, const WrapStyle& style) {
   meter.text_steps(text.size() * 16);
-  std::vector<WideText> chunks = Chunks(code_points(text), style.break_on_hyphens).all();
+  Charge charge(meter);
+  charge.add(2 * sizeof(char32_t) * text.size());  // the text, and a line of it
+  const WideText wide = code_points(text);
+  std::vector<WideView> chunks = Chunks(wide, style.break_on_hyphens).all(charge);
   const auto width = static_cast<size_t>(style.width);
   std::vector<std::string> lines;
   for (size_t next = 0; next < chunks.size();) {
@@ -118,8 +120,10 @@ std::vector<std::string> wrap_words(Meter& meter, std::string_view text, const W
         line = chunks[next++];
       }
     }
-    if (is_blank(line.substr(last))) line.resize(last);
-    if (!line.empty()) lines.push_back(utf8_of(line));
+    if (is_blank(WideView(line).substr(last))) line.resize(last);
+    if (line.empty()) continue;
+    charge.add(sizeof(std::string) + 4 * line.size());
+    lines.push_back(utf8_of(line));
   }
   return lines;
 }

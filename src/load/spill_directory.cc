@@ -90,7 +90,7 @@ SpillRoom spill_room(const fs::path& file, uint64_t wanted, uint64_t limit,
   uint64_t disk = free_bytes(file.parent_path(), calls);
   std::vector<SpillFileInfo> others;
   for (SpillFileInfo& f : list_spill_files(file.parent_path())) {
-    if (f.path == unfinished && !is_locked(f.path)) disk += f.bytes;  // it is emptied first
+    if (f.path == unfinished) disk += f.bytes;  // emptied first, or another process makes the copy
     if (f.path == file || f.path == unfinished) continue;
     used += f.bytes;
     others.push_back(std::move(f));

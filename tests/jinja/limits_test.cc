@@ -57,6 +57,10 @@ std::vector<Bomb> bombs() {
       {"wide_indent", "{{ ('x\n' * 100000) | indent('y' * 100000) }}"},
       {"large_power", "{{ 10 ** 1000000000 }}"},
       {"large_product", "{% set t = 10 ** 4000 %}{{ t * t }}"},
+      {"large_compared", "{% set t = 10 ** 4000 %}{% set u = t + 1 %}" + loop + loop +
+                             "{% set b = t < u %}" + end + end},
+      {"wrapped", "{{ ('x' * 4000000) | wordwrap(1) }}"},
+      {"wrapped_words", "{{ ('a ' * 8000000) | wordwrap(1000000000) }}"},
       {"large_quotients", "{% set t = 10 ** 4000 %}" + loop + "{% set x = t // 7 %}" + end},
       {"replaced", "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}"},
       {"joined", "{{ range(100000) | join('x' * 1000000) }}"},
