@@ -98,20 +98,26 @@ std::shared_ptr<const StoredMatrix> StoredFormats::describe(const Found& found,
 void StoredFormats::finish() {
   std::ranges::sort(to_order_, {},
                     [](const Described& d) { return d.matrix->groups; });  // as on disk
+  constexpr size_t kTogether = 64;  // of some 100 KiB each at most
+  for (size_t i = 0; i < to_order_.size(); i += kTogether)
+    read_orders(std::span(to_order_).subspan(i, std::min(kTogether, to_order_.size() - i)));
+  to_order_.clear();
+  read_small();
+}
+
+void StoredFormats::read_orders(std::span<const Described> some) {
   std::vector<const io::StoredTensor*> tensors;
-  for (const Described& d : to_order_) tensors.push_back(d.matrix->groups);
+  for (const Described& d : some) tensors.push_back(d.matrix->groups);
   const std::vector<std::string> bytes = io::read_tensors(index_, tensors);
   for (size_t i = 0; i < bytes.size(); ++i) {
-    StoredMatrix& matrix = *to_order_[i].matrix;
+    StoredMatrix& matrix = *some[i].matrix;
     std::vector<int32_t> groups(bytes[i].size() / sizeof(int32_t));
     std::memcpy(groups.data(), bytes[i].data(), bytes[i].size());
-    if (!to_order_[i].format->has_order(matrix, groups)) continue;
+    if (!some[i].format->has_order(matrix, groups)) continue;
     matrix.order = order_by_group(groups, matrix.kept->scale_cols,
                                   file_of(index_, *tensors[i]) + ": " + tensors[i]->name);
     matrix.kept->ordered = !matrix.order.empty();
   }
-  to_order_.clear();
-  read_small();
 }
 
 void StoredFormats::read_small() {

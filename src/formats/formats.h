@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -45,15 +46,17 @@ class StoredFormats {
   bool are_input_major() const;  // some may be
 
  private:
+  struct Described {
+    const StoredFormat* format = nullptr;
+    std::shared_ptr<StoredMatrix> matrix;
+  };
+
+  void read_orders(std::span<const Described> some);
   void read_small();
 
   const io::CheckpointIndex& index_;
   std::vector<std::unique_ptr<StoredFormat>> formats_;
   std::unordered_set<std::string> claimed_;
-  struct Described {
-    const StoredFormat* format = nullptr;
-    std::shared_ptr<StoredMatrix> matrix;
-  };
   std::vector<Described> to_order_;
   std::vector<Described> small_;
 };

@@ -36,7 +36,7 @@ struct CachedModel {
   bool has_weights = false;
 };
 
-// What to do where a model, or a part of it, is not here: the end of a sentence.
+// Advice for who has not got a model, or a part of it: the end of a sentence.
 std::string how_to_fetch(const HubName& name);
 // Returns the repository's place in the cache, whether or not it is there.
 std::filesystem::path cached_repository(const std::filesystem::path& cache, const HubName& name);

@@ -6,8 +6,11 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <ranges>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "io/file.h"
 #include "quant/make_blocks.h"
@@ -366,6 +369,25 @@ GgufModel make(const GgufArchitecture& row, const Attempt& attempt, bool names_w
   return made;
 }
 
+// A file may have tensors that the model does not need.
+bool has(const GgufModel& made, const std::string& stored) {
+  return std::ranges::any_of(made.tensors, [&](const GgufTensor& t) {
+    return (t.whole != nullptr && t.whole->name == stored) ||
+           std::ranges::any_of(t.elements,
+                               [&](const GgufElements& e) { return e.stored->name == stored; });
+  });
+}
+
+void warn_of_ignored(const ReadPlan& plan, const GgufModel& made) {
+  std::vector<std::string> out;
+  std::ranges::copy_if(plan.ignored, std::back_inserter(out),
+                       [&](const std::string& name) { return !has(made, name); });
+  if (out.empty()) return;
+  log::warning("{} tensor{} no part of the language model {} left out ({}{})", out.size(),
+               out.size() == 1 ? " that is" : "s that are", out.size() == 1 ? "is" : "are",
+               io::printable(out.front()), out.size() > 1 ? ", ..." : "");
+}
+
 }  // namespace
 
 std::span<const GgufScheme> gguf_schemes() { return kSchemes; }
@@ -382,10 +404,6 @@ GgufModel gguf_model(const GgufOrigin& origin, const GgufScheme* scheme,
   std::optional<Tokenizer> tokenizer;
   if (origin.tokenizer != nullptr) tokenizer = Tokenizer::load(*origin.tokenizer);
   ReadPlan plan = lay_out(origin.model, origin.index, {*find_quant_scheme("none")});
-  if (!plan.ignored.empty())
-    log::warning("{} tensors that are no part of the language model are left out ({}{})",
-                 plan.ignored.size(), io::printable(plan.ignored.front()),
-                 plan.ignored.size() > 1 ? ", ..." : "");
   const Attempt attempt{origin, scheme, numbers, trial, tokenizer ? &*tokenizer : nullptr, plan};
   std::optional<Error> first;
   for (const GgufArchitecture* row : gguf_rows_for(origin.model)) {
@@ -393,6 +411,7 @@ GgufModel gguf_model(const GgufOrigin& origin, const GgufScheme* scheme,
       const FileRemoval removal{trial};
       try {
         GgufModel made = make(*row, attempt, names_windows);
+        warn_of_ignored(plan, made);
         made.plan = std::move(plan);
         return made;
       } catch (const Error& e) {

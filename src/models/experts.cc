@@ -47,9 +47,10 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, const DecoderSpec& mode
                       static_cast<double>(spec.choice.top_k) / static_cast<double>(spec.choices()));
     experts_[static_cast<size_t>(e)] = &expert;
   }
+  if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size_, rank);
+  // Behind the shared expert, in the order of the computation (WeightStream::tile).
   if (spec.latent_size > 0)
     latent_out_ = &one_part(spec.latent_out, hidden_size_, row_size_, ParamRole::linear);
-  if (spec.shared) shared_ = &add_child<Mlp>(*spec.shared, ModulePlace{layer}, hidden_size_, rank);
   if (!spec.shared_gate.empty())
     shared_gate_ =
         &one_part(one_linear(spec.shared_gate, false), 1, hidden_size_, ParamRole::router);

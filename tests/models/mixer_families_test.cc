@@ -70,7 +70,6 @@ TEST(MixerFamilies, AbsentKeysOfModelsWithLatentAttentionHaveTheDefaultsOfTransf
   }
 }
 
-// The layers whose indexer is that of a layer before, as GLM-5's config.json says it.
 // Kimi Linear's says the hidden size over the heads, Ling's the size of its linear attention's.
 TEST(MixerFamilies, HeadDimIsNoneOfLatentAttention) {
   for (const char* family :
@@ -100,6 +99,7 @@ TEST(MixerFamilies, DeltaAttentionsKeysHaveOtherNames) {
   }
 }
 
+// The layers whose indexer is that of a layer before, as GLM-5's config.json says it.
 TEST(MixerFamilies, IndexersAreShared) {
   const auto has_indexer = [](Json config) {
     config["num_hidden_layers"] = 5;
@@ -274,7 +274,6 @@ TEST(MixerFamilies, StepHasListsForItsLayers) {
   EXPECT_EQ(clamped.shared->limit, 16);
 }
 
-// Nemotron's layers, by block_configs.
 TEST(Families, ANullIsFalseWhereTheClassAllowsIt) {
   for (const auto& [family, key] : {std::pair{"DeepseekV3ForCausalLM", "rope_interleave"},
                                     {"DeepseekV3ForCausalLM", "norm_topk_prob"},
@@ -338,6 +337,7 @@ TEST(Families, FieldsBesideARopeOfTheClass) {
   EXPECT_EQ(parse_family("BambaForCausalLM", inner).ropes.front().dim, 128);
 }
 
+// Nemotron's layers, by block_configs.
 TEST(Families, LayersMayLackAttentionOrAnMlp) {
   const auto block = [](Json attention, Json ffn) {
     return Json{{"attention", std::move(attention)}, {"ffn", std::move(ffn)}};

@@ -1,5 +1,6 @@
 // The table of GGUF's architectures: what keys, names and values are those of the hub's config.json
 // and tensors.
+#include <algorithm>
 #include <array>
 #include <iterator>
 
@@ -80,15 +81,17 @@ std::vector<const GgufArchitecture*> gguf_rows_for(const Model& model) {
   } else {
     classes.emplace_back("LlamaForCausalLM");
   }
-  std::vector<const GgufArchitecture*> rows, others;
+  std::vector<const GgufArchitecture*> rows;
   for (const std::string_view name : classes) {
-    for (const GgufArchitecture& row : gguf_architectures()) {
-      if (row.architecture != name) continue;
-      const bool fits = has_experts == (row.scores != GgufScores::none);
-      (fits ? rows : others).push_back(&row);
+    for (const bool fits : {true, false}) {
+      for (const GgufArchitecture& row : gguf_architectures()) {
+        const bool does_fit = has_experts == (row.scores != GgufScores::none);
+        if (row.architecture == name && does_fit == fits &&
+            std::ranges::find(rows, &row) == rows.end())
+          rows.push_back(&row);
+      }
     }
   }
-  std::ranges::copy(others, std::back_inserter(rows));
   return rows;
 }
 

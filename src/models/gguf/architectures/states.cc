@@ -249,6 +249,8 @@ const Names kNemotronNames{
     {"ffn_down_exps", "backbone.layers.{}.mixer.experts.down_proj"},
     {"ffn_up_shexp", "backbone.layers.{}.mixer.shared_experts.up_proj"},
     {"ffn_down_shexp", "backbone.layers.{}.mixer.shared_experts.down_proj"},
+    {"ffn_latent_down", "backbone.layers.{}.mixer.fc1_latent_proj"},
+    {"ffn_latent_up", "backbone.layers.{}.mixer.fc2_latent_proj"},
 };
 
 // A layer is a mixer or an MLP.
