@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/cli/common.h"
+#include "src/cli/help.h"
 #include "src/plan/quantize.h"
 
 namespace sluice::cli {
@@ -117,10 +118,6 @@ void fish_verbs(const CLI::App& app, const std::string& here, std::string& out) 
 }
 
 }  // namespace
-
-std::vector<const CLI::App*> shown_verbs(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); });
-}
 
 std::string bash_completion(const CLI::App& app) {
   std::string cases, values;

@@ -5,6 +5,7 @@
 #include "src/base/error.h"
 #include "src/cli/common.h"
 #include "src/cli/completions.h"
+#include "src/cli/help.h"
 #include "src/cli/verbs.h"
 
 namespace sluice::cli {

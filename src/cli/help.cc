@@ -10,7 +10,6 @@
 
 #include "src/base/strings.h"
 #include "src/cli/chat/word_wrap.h"
-#include "src/cli/completions.h"
 
 namespace sluice::cli {
 namespace {
@@ -81,6 +80,10 @@ std::string lines_of_verbs(const CLI::App& app) {
 }
 
 }  // namespace
+
+std::vector<const CLI::App*> shown_verbs(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); });
+}
 
 void begin_group(CLI::App& verb, const char* group) { verb.option_defaults()->group(group); }
 

@@ -20,6 +20,9 @@ inline constexpr const char* kConversationGroup = "Conversation (chat)";
 inline constexpr const char* kOutputGroup = "Output";
 inline constexpr const char* kAdvancedGroup = "Advanced";
 
+// The verbs that help texts show.
+std::vector<const CLI::App*> shown_verbs(const CLI::App& app);
+
 // Options that are added to `verb` from here on belong to the group.
 void begin_group(CLI::App& verb, const char* group);
 
