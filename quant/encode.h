@@ -80,7 +80,7 @@ struct EncodeArgs {
   int64_t output_run = 0;     // neighbours among them; 0: all are
   int64_t output_stride = 0;  // from one such run to the next
   // Codes whose rows are outputs have one, [cols]: the input of each column of `to`; null: its own.
-  // Where rows are inputs, quant/order_codes.h comes last.
+  // Rows that are inputs have none: quant/order_codes.h gives columns their order afterwards.
   const int32_t* order = nullptr;
   const float* tables = nullptr;  // what that plane becomes
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
