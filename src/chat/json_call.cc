@@ -110,10 +110,11 @@ std::optional<JsonCall> read_json_call(std::string_view text) {
   std::vector<Literals::Member> members;
   if (!read_members(in, members)) return std::nullopt;
   if (const std::optional<std::string> inner = inner_call(members)) {
-    std::optional<JsonCall> call = read_json_call(*inner);
-    for (const auto& [key, value] : members)
-      if (call && key == "id" && is_call_id(string_of(value))) call->id = string_of(value);
-    return call;
+    TextReader within(*inner);
+    std::erase_if(members, [](const Literals::Member& member) { return member.key != "id"; });
+    std::vector<Literals::Member> own;
+    if (!read_members(within, own)) return std::nullopt;
+    members.insert(members.begin(), own.begin(), own.end());
   }
   JsonCall call;
   bool argued = false;

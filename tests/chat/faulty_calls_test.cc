@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "src/chat/json_call.h"
 #include "src/chat/literals.h"
 #include "tests/chat/answers.h"
 
@@ -405,6 +406,10 @@ TEST(Faults, ObjectsOfTheApis) {
     test::AnswerFormat mistral("[TOOL_CALLS]", "", kFaultTools);
     EXPECT_EQ(mistral.parts_of("[TOOL_CALLS] [" + std::string(object) + "]").at(0).text, "run");
   }
+  const auto call =
+      read_json_call(R"({"id": "call00001", "function": {"name": "run", "arguments": {}}})");
+  ASSERT_TRUE(call);
+  EXPECT_EQ(call->id, "call00001");
   test::AnswerFormat hermes("<tool_call>", "", kFaultTools);
   EXPECT_EQ(hermes.of("<tool_call>{\"function\": \"run\", \"arguments\": {\"city\": \"x\"}}"),
             called);
